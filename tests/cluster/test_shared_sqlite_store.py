@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -196,6 +197,18 @@ def test_start_that_could_not_commit_its_session_ends_none(site: Site, monkeypat
         with pytest.raises(StoreError, match="disk is full"):
             failed.open()
         assert failed.shared.worker._session == 0
+
+
+def test_start_waits_for_a_writer_for_longer_than_a_session_lasts(site: Site) -> None:
+    writer = site.process(2).ready()
+    writer.lock()
+    end = threading.Timer(1.5 * TIMEOUT_MS / 1_000, writer.signal, [signal.SIGKILL])
+    end.start()
+    began = time.monotonic()
+    client = site.client()
+    assert time.monotonic() - began > TIMEOUT_MS / 1_000
+    assert site.commit(client, Transaction(puts={"/a": b""})).revision is not None
+    end.join()
 
 
 def test_writer_that_is_stopped_holding_the_lock_is_named_and_costs_nobody_else_its_session(

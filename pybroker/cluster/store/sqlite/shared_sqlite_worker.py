@@ -50,6 +50,8 @@ _STAMP: Final = struct.Struct("=II")
 
 _BUSY_TIMEOUT_S: Final = 0.02
 _CLOSE_TIMEOUT_MS: Final = 1_000
+# Brokers that start at once all write, on a machine that their start keeps busy.
+_OPEN_TIMEOUT_MS: Final = 30_000
 _WAITED: Final = re.compile(r" for \d+ ms")
 _SHARED_SCHEMA: Final = f"""
 {sqlite_history.SCHEMA} {sqlite_sessions.SCHEMA} PRAGMA user_version = {sqlite_tables.SHARED_SCHEMA_VERSION};
@@ -189,7 +191,7 @@ class SharedSqliteWorker(SqliteWorker):
         self._take_into_use(connection)
         connection.execute(f"PRAGMA busy_timeout = {int(_BUSY_TIMEOUT_S * 1000)}")
         self._open_writer_file()
-        self._begin()
+        self._begin(max(self._timeout_ms, _OPEN_TIMEOUT_MS))
         self._upgrade(connection)
         sqlite_sessions.end_lapsed(connection, self._boot, self._now_ms())
         self._begin_session(connection)
@@ -198,7 +200,7 @@ class SharedSqliteWorker(SqliteWorker):
 
     def _take_into_use(self, connection: sqlite3.Connection) -> None:
         """Where several processes open a new file at once, SQLite refuses some of them without waiting: try again."""
-        give_up_ms = self._now_ms() + self._timeout_ms
+        give_up_ms = self._now_ms() + max(self._timeout_ms, _OPEN_TIMEOUT_MS)
         while True:
             try:
                 sqlite_tables.check_schema(connection, self._path)
@@ -359,7 +361,7 @@ class SharedSqliteWorker(SqliteWorker):
         self._session = session
 
     def _begin(self, timeout_ms: int | None = None) -> None:
-        """Begin a write transaction; StoreError when another process keeps the lock for longer than a session lasts."""
+        """Begin a write transaction; StoreError when another process keeps the lock for as long, or for a session."""
         connection = self._opened()
         since_ms = self._now_ms()
         while True:
