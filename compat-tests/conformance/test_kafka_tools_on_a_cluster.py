@@ -46,17 +46,18 @@ def tool(pybroker_cluster: Cluster) -> Tool:
     return run
 
 
-def partition(cluster: Cluster, index: int) -> PartitionImage:
-    """As the controller knows it."""
-    controller = cluster.controller_id
-    assert controller is not None
-    found = cluster.brokers[controller].image().partition(TOPIC, index)
+def partition(cluster: Cluster, index: int, broker_id: int) -> PartitionImage:
+    """As a broker knows it."""
+    found = cluster.brokers[broker_id].image().partition(TOPIC, index)
     assert found is not None
     return found
 
 
 def replicas(cluster: Cluster, index: int) -> tuple[int, ...]:
-    return partition(cluster, index).replicas
+    """As the controller knows them."""
+    controller = cluster.controller_id
+    assert controller is not None
+    return partition(cluster, index, controller).replicas
 
 
 def test_reassign_partitions_command(pybroker_cluster: Cluster, tool: Tool, tmp_path: Path) -> None:
@@ -128,7 +129,7 @@ def test_leader_election_command(pybroker_cluster: Cluster, tool: Tool) -> None:
     wait_until(is_elected, "the preferred replica is in sync, and leads")
     assert pybroker_cluster.leader(TOPIC, 0) == preferred
     pybroker_cluster.kill(other)
-    wait_until(lambda: partition(pybroker_cluster, 0).isr == (preferred,), "the leader alone is in sync")
+    wait_until(lambda: partition(pybroker_cluster, 0, preferred).isr == (preferred,), "the leader alone is in sync")
     pybroker_cluster.kill(preferred)
     pybroker_cluster.restart(other)
     wait_until(lambda: pybroker_cluster.leader(TOPIC, 0) is None, "who is in sync is gone")
