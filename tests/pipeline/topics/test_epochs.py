@@ -417,11 +417,15 @@ def test_rows_that_were_held_back_by_a_process_that_died_are_written_by_the_next
 ) -> None:
     from pybroker.pipeline.topics import epoch_transactions
     from pybroker.pipeline.topics.client_calls import NoAnswer
+    from pybroker.pipeline.topics.record_refusals import forget_records
+
+    def lose(held: epoch_transactions.SlotWriter, _epoch: int) -> None:
+        forget_records(held._producer)
 
     tasks = [["a"], ["b"]]
     sink.attempt(0, tasks[1], task=1, run="first")
     monkeypatch.setattr(epoch_transactions, "DECIDED_WITHIN_S", 0.2)
-    monkeypatch.setattr(epoch_transactions.SlotWriter, "_await_decision", lambda held, _epoch: held._forget_records())
+    monkeypatch.setattr(epoch_transactions.SlotWriter, "_await_decision", lose)
     with pytest.raises(NoAnswer, match=r"tasks \[0\] of micro-batch 0 were held back, and lost"):
         sink.run_epoch(0, tasks, run="second", anew=True)
     monkeypatch.undo()
