@@ -25,7 +25,7 @@ import warnings
 from contextlib import suppress
 from typing import Any, NoReturn
 
-from pybroker.pipeline.warm_python.launcher import EXIT_CODE, LENGTH, STARTED, STREAMS
+from pybroker.pipeline.warm_python.launcher import LENGTH, STARTED, STREAMS
 
 # What PySpark 4.2's processes import, and our data source with what it reads and writes by.
 MODULES = (
@@ -137,7 +137,7 @@ class Server:
                 return
             if (connection := self._launchers.pop(pid, None)) is not None:
                 with suppress(OSError):
-                    connection.sendall(EXIT_CODE.pack(os.waitstatus_to_exitcode(status)))
+                    connection.sendall(b"%d\n" % _told(os.waitstatus_to_exitcode(status)))
                 self._close(connection)
 
     def _forget(self, pid: int) -> None:
@@ -170,6 +170,11 @@ class Server:
                 with suppress(Exception):
                     writer.flush()
             os._exit(exit_code)
+
+
+def _told(exit_code: int) -> int:
+    """An exit code as shells have it: what a signal has ended has 128 and the signal."""
+    return exit_code if exit_code >= 0 else 128 - exit_code
 
 
 def fork() -> int | None:
