@@ -27,7 +27,8 @@ from typing import Any, NoReturn
 
 from pybroker.pipeline.warm_python.launcher import LENGTH, STARTED, STREAMS
 
-# What PySpark 4.2's processes import, and our data source with what it reads and writes by.
+# What PySpark 4.2's processes import, and our data source with what it plans, reads and writes by.  What is imported
+# here is in the memory once: a planner or a task that imports librdkafka by itself has it for itself.
 MODULES = (
     "pyspark.daemon",
     "pyspark.worker",
@@ -43,6 +44,9 @@ MODULES = (
     "pybroker.pipeline.topics.data_source",
     "pybroker.pipeline.topics.readers",
     "pybroker.pipeline.topics.writers",
+    "pybroker.pipeline.topics.directory",
+    "pybroker.pipeline.topics.range_reader",
+    "pybroker.pipeline.topics.epoch_transactions",
 )
 # What an interpreter, or a library that is imported already, heeds at its start alone.
 AT_START = ("PYTHONHASHSEED", "PYTHONWARNINGS", "PYTHONOPTIMIZE", "PYTHONUTF8", "PYTHONIOENCODING", "OMP_NUM_THREADS")
