@@ -12,6 +12,7 @@ import signal
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
@@ -193,11 +194,12 @@ class Service:
             raise SettingsRefused(f"this kind runs on Spark, which is not installed: {how_to_install('spark')}")
         _log.info("Spark starts")
         own = {"spark.sql.streaming.stopTimeout": _STOP_TIMEOUT_MS, **self.spark_settings}
+        begin = partial(pipeline.session, "pybroker connect", master=self.master, settings=own, sparing=True)
         try:
-            return pipeline.session("pybroker connect", master=self.master, settings=own, packages=self.packages)
+            return begin(packages=self.packages)
         except pipeline.JarsMissing as missing:
             _log.warning("kinds that need these jars will fail: %s", missing)
-            return pipeline.session("pybroker connect", master=self.master, settings=own)
+            return begin()
 
     def _cluster_id(self) -> str:
         from pybroker.pipeline.topics.admin_logins import admin_client

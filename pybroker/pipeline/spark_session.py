@@ -18,12 +18,15 @@ import pyspark
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from pybroker.pipeline import jars, warm_python
+from pybroker.pipeline import jars, spark_memory, warm_python
 from pybroker.pipeline.class_archive import java_options
 from pybroker.pipeline.spark_home import use_spark_home
 from pybroker.pipeline.spark_python import refuse_remote
 
 JVM_END_TIMEOUT_S = 60.0
+
+# Options of the driver's JVM, before those that a user gives as ``spark.driver.extraJavaOptions``.
+JAVA_SETTING = "spark.driver.defaultJavaOptions"
 
 # What Spark runs as ``python``, in its environment.
 PYTHON_VARIABLE = "PYSPARK_PYTHON"
@@ -79,24 +82,28 @@ def session(
     settings: Mapping[str, Any] = MappingProxyType({}),
     packages: Iterable[str] = (),
     connector: bool = False,
+    sparing: bool = False,
 ) -> SparkSession:
     """A Spark session; a session that this process has already is taken as it is.
 
     By default Spark runs in this process, on all cores, and tries tasks that fail again, as a cluster does.
     ``settings`` are Spark's, by name.  ``packages`` are the Maven coordinates of further jars, which are fetched once,
     with what they depend on, and kept.  ``connector`` adds Spark's own connector, for ``format("kafka")``, in the same
-    way.  Raises `JarsMissing` where jars that were asked for cannot be had.
+    way.  ``sparing`` has the JVM take what its work needs of the memory that it may have, for a session that stays
+    beside others (`spark_memory`).  Raises `JarsMissing` where jars that were asked for cannot be had.
     """
     refuse_remote()
     found = [*(jars.connector_jars(pyspark.__version__) if connector else ()), *jars.packages(packages)]
     all_jars = [*map(str, found), *_listed(settings.get("spark.jars"))]
-    own = {**defaults(master, settings), "spark.jars": ",".join(all_jars)}
+    own = {**defaults(master, settings, sparing=sparing), "spark.jars": ",".join(all_jars)}
     if _LOOPBACK.fullmatch(master):
         # Spark asks the resolver for the host's name unless it is set; the answer may be an address nobody serves.
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
         # Tasks in Python run in this environment, whatever the first python3 of PATH is.
         os.environ.setdefault(PYTHON_VARIABLE, sys.executable)
     use_spark_home()
+    if sparing:
+        spark_memory.spare_malloc(os.environ)
     given = {name: value for name, value in settings.items() if name != "spark.jars"}
     with _forks_as_python(master):
         made = SparkSession.builder.master(master).appName(app_name).config(map={**own, **given}).getOrCreate()
@@ -143,15 +150,18 @@ def _begins_here(master: str) -> bool:
     return master.startswith("local[") and SparkContext._active_spark_context is None
 
 
-def defaults(master: str, settings: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
+def defaults(
+    master: str, settings: Mapping[str, Any] = MappingProxyType({}), *, sparing: bool = False
+) -> dict[str, Any]:
     """What a session on ``master`` is given unless the caller's ``settings`` say otherwise."""
+    heap = spark_memory.java_options(settings, os.environ) if sparing else ""
     everywhere = {
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.enabled": False,
         "spark.ui.showConsoleProgress": False,
         ADAPTIVE_SETTING: False,
         # What is temporary goes below TMPDIR, so that who kills a job can clear up after it.
-        "spark.driver.defaultJavaOptions": f"-Djava.io.tmpdir={gettempdir()} {java_options()}".strip(),
+        JAVA_SETTING: " ".join(filter(None, (f"-Djava.io.tmpdir={gettempdir()}", java_options(), heap))),
     }
     if not _LOOPBACK.fullmatch(master):
         return everywhere

@@ -51,6 +51,16 @@ def test_checkpoints_of_this_machine_are_written_without_a_process_for_each_name
 
 
 @pytest.mark.jvm(needs="spark")
+def test_a_session_that_spares_memory_has_its_own_options_beside_those_of_all_sessions() -> None:
+    from pybroker.pipeline.spark_memory import java_options
+    from pybroker.pipeline.spark_session import JAVA_SETTING, defaults
+
+    usual, ours = defaults("local[2]")[JAVA_SETTING], java_options({}, {})
+    assert defaults("local[2]", sparing=True)[JAVA_SETTING] == f"{usual} {ours}"
+    assert defaults("local[2]", {"spark.driver.memory": "4g"}, sparing=True)[JAVA_SETTING] == usual
+
+
+@pytest.mark.jvm(needs="spark")
 def test_a_short_lived_session_meets_its_processes_where_no_stranger_comes_by(spark: Any) -> None:
     from pybroker.pipeline.spark_session import _sockets_below
 

@@ -1,6 +1,7 @@
 """Spark's Python processes are forks of one that has imported what they need, or the ordinary ``python``."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from harness.waiting import wait_until
 
 from pybroker.pipeline import warm_python
 from pybroker.pipeline.warm_python import running
+from pybroker.pipeline.warm_python.launcher import SHELL
 
 pytestmark = [
     pytest.mark.jvm(needs="spark"),
@@ -100,7 +102,9 @@ def test_a_module_that_fails_says_so_as_it_does_in_python(python: str) -> None:
 def test_what_a_fork_shares_is_imported_already(python: str, modules: Path) -> None:
     (modules / "names.py").write_text("import sys; print(*sys.modules)")
     told = run(python, "-m", "names", PYTHONPATH=str(modules)).stdout.split()
-    assert {"pyspark.worker", "pandas", "pyarrow", "pybroker.pipeline.topics.writers"} <= set(told)
+    assert {"pyspark.worker", "pandas", "pyarrow", "confluent_kafka"} <= set(told)
+    ours = ("directory", "range_reader", "epoch_transactions")
+    assert {f"pybroker.pipeline.topics.{name}" for name in ours} <= set(told)
 
 
 def test_forks_draw_different_random_numbers(python: str, modules: Path) -> None:
@@ -141,6 +145,31 @@ def test_a_launcher_that_is_killed_takes_its_fork_along(python: str) -> None:
         launcher.kill()
     wait_until(lambda: not fork.is_running(), "the fork to end")
     assert psutil.pid_exists(server_pid())
+
+
+def test_a_launcher_that_waits_is_a_shell_and_ends_as_its_fork_does(python: str) -> None:
+    """An interpreter that waits would have as much memory of its own as the fork that it waits for."""
+    with subprocess.Popen(
+        [python, "-m", "pyspark.daemon", "pyspark.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as launcher:
+        assert launcher.stdout is not None
+        assert len(launcher.stdout.read(4)) == 4, "the port where the daemon listens"
+        wait_until(lambda: psutil.Process(launcher.pid).cmdline()[0] == SHELL, "the launcher to wait")
+        (fork,) = psutil.Process(server_pid()).children()
+        fork.kill()
+        assert launcher.wait(10) == 128 + signal.SIGKILL
+
+
+def test_a_launcher_whose_server_is_killed_fails(python: str, modules: Path) -> None:
+    (modules / "wait.py").write_text("import sys; print(flush=True); sys.stdin.read()")
+    environment = {**os.environ, "PYTHONPATH": str(modules)}
+    with subprocess.Popen(
+        [python, "-m", "wait"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+    ) as launcher:
+        assert launcher.stdout is not None
+        launcher.stdout.readline()
+        psutil.Process(server_pid()).kill()
+        assert launcher.wait(10) == 1
 
 
 def test_a_launcher_that_is_killed_after_its_fork_has_ended_costs_the_server_nothing(

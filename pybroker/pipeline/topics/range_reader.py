@@ -46,13 +46,16 @@ PORTION_ROWS = 500
 BYTES_MAX = 16 * 1024 * 1024
 POLL_S = 1.0
 
-# What a consumer holds of records that nobody has asked for yet, KiB.  Those that wait for their next range hold it,
-# too: together 128 MiB in each of Spark's Python processes, which end after a minute without work.
+# What a consumer holds of records that no task has asked for yet, in KiB and in records: the bound that is met first.
+# librdkafka counts keys and values alone, and has some 300 bytes more for each record: by KiB alone, records of 70
+# bytes took 90 MB.  Consumers that wait for their next range hold it, too: together 230 MB at the worst in each of
+# Spark's Python processes, which end after a minute without work.
 AHEAD_KBYTES = 16 * 1024
+AHEAD_RECORDS = 40_000
 IDLE_CONSUMERS_MAX = 8
 
 # How soon a consumer that holds so much asks for more.  By librdkafka's default of a second a task would wait for most
-# of its time: it takes 16 MiB in a tenth of one.
+# of its time: it takes 16 MiB, or 40,000 records, in a tenth of one.
 AHEAD_LOOKED_AT_MS = 20
 
 # How long brokers may take to hear of a topic one after another: a range is not lost before all that are asked say so.
@@ -141,7 +144,7 @@ class _PositionedConsumer:
         self._begun: PartitionStatus | None = None
         settings = {
             "queued.max.messages.kbytes": str(AHEAD_KBYTES),
-            "queued.min.messages": "1000000",
+            "queued.min.messages": str(AHEAD_RECORDS),
             "fetch.queue.backoff.ms": str(AHEAD_LOOKED_AT_MS),
             **client,
             "enable.auto.commit": "false",

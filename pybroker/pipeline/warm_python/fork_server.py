@@ -25,9 +25,10 @@ import warnings
 from contextlib import suppress
 from typing import Any, NoReturn
 
-from pybroker.pipeline.warm_python.launcher import EXIT_CODE, LENGTH, STARTED, STREAMS
+from pybroker.pipeline.warm_python.launcher import LENGTH, STARTED, STREAMS
 
-# What PySpark 4.2's processes import, and our data source with what it reads and writes by.
+# What PySpark 4.2's processes import, and our data source with what it plans, reads and writes by.  What is imported
+# here is in the memory once: a planner or a task that imports librdkafka by itself has it for itself.
 MODULES = (
     "pyspark.daemon",
     "pyspark.worker",
@@ -43,6 +44,9 @@ MODULES = (
     "pybroker.pipeline.topics.data_source",
     "pybroker.pipeline.topics.readers",
     "pybroker.pipeline.topics.writers",
+    "pybroker.pipeline.topics.directory",
+    "pybroker.pipeline.topics.range_reader",
+    "pybroker.pipeline.topics.epoch_transactions",
 )
 # What an interpreter, or a library that is imported already, heeds at its start alone.
 AT_START = ("PYTHONHASHSEED", "PYTHONWARNINGS", "PYTHONOPTIMIZE", "PYTHONUTF8", "PYTHONIOENCODING", "OMP_NUM_THREADS")
@@ -137,7 +141,7 @@ class Server:
                 return
             if (connection := self._launchers.pop(pid, None)) is not None:
                 with suppress(OSError):
-                    connection.sendall(EXIT_CODE.pack(os.waitstatus_to_exitcode(status)))
+                    connection.sendall(b"%d\n" % _told(os.waitstatus_to_exitcode(status)))
                 self._close(connection)
 
     def _forget(self, pid: int) -> None:
@@ -170,6 +174,11 @@ class Server:
                 with suppress(Exception):
                     writer.flush()
             os._exit(exit_code)
+
+
+def _told(exit_code: int) -> int:
+    """An exit code as shells have it: what a signal has ended has 128 and the signal."""
+    return exit_code if exit_code >= 0 else 128 - exit_code
 
 
 def fork() -> int | None:

@@ -2,8 +2,9 @@
 
 Runs as a script of its own, with nothing but the standard library (``-IS``), so that it begins in 30 ms.  It hands its
 arguments, environment, working directory and standard streams over, and ends as the copy ends; where it is killed the
-copy is ended.  The server answers in two steps (`STARTED`, then an exit code): before the first of them nothing has
-been done, and the ordinary ``python`` does it.
+copy is ended.  The server answers in two steps (`STARTED`, then an exit code as a line): before the first of them
+nothing has been done, and the ordinary ``python`` does it.  For the second one a shell waits in its place, because an
+interpreter that waits takes 6 MB, and a supervisor of connectors has a dozen of them.
 
 Invariant: a command runs once, here or there.
 """
@@ -17,37 +18,43 @@ import sys
 # Where the server listens: beside this file.
 SOCKET = "socket"
 STARTED = b"+"
-EXIT_CODE = struct.Struct("!i")
 LENGTH = struct.Struct("!i")
 # The server imports for some seconds when it is new.
 ANSWER_S = 60.0
 STREAMS = (0, 1, 2)
 
+# Spark is started by shells, so that there is one.  No line comes where the server has ended.
+SHELL = "/bin/sh"
+_WAIT = "read -r code && exit $code; exit 1"
 
-def launch(connection: socket.socket, arguments: list[str]) -> int | None:
-    """Have the server run a command; its exit code, or ``None`` where it has not been begun."""
+
+def is_taken(connection: socket.socket, arguments: list[str]) -> bool:
+    """Have the server run a command; False where it has not been begun."""
     order = json.dumps([arguments, dict(os.environ), os.getcwd()]).encode()
     socket.send_fds(connection, [LENGTH.pack(len(order))], STREAMS)
     connection.sendall(order)
-    if connection.recv(1) != STARTED:
-        return None
-    connection.settimeout(None)
-    answer = connection.recv(EXIT_CODE.size)
-    return int(EXIT_CODE.unpack(answer)[0]) if len(answer) == EXIT_CODE.size else 1
+    return connection.recv(1) == STARTED
+
+
+def wait(connection: socket.socket) -> None:
+    """Become a shell that ends with the exit code which the server tells; does not return."""
+    connection.settimeout(None)  # the shell's end of it must block, too
+    os.dup2(connection.fileno(), 0)
+    os.execv(SHELL, [SHELL, "-c", _WAIT])
 
 
 def main() -> None:
-    exit_code = None
     with socket.socket(socket.AF_UNIX) as connection:
+        begun = False
         try:
             connection.settimeout(ANSWER_S)
             connection.connect(os.path.join(os.path.dirname(os.path.abspath(__file__)), SOCKET))
-            exit_code = launch(connection, sys.argv[1:])
+            begun = is_taken(connection, sys.argv[1:])
         except OSError:
             pass
-    if exit_code is None:
-        os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
-    os._exit(exit_code if exit_code >= 0 else 128 - exit_code)
+        if begun:
+            wait(connection)
+    os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 
 
 if __name__ == "__main__":

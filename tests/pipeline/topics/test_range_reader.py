@@ -3,7 +3,8 @@
 Needs Arrow, which comes with Spark: marked like what starts a JVM.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -100,12 +101,14 @@ def schema() -> Any:
     return pa.schema(columns)
 
 
-def batches(start: int, before: int, *, is_strict: bool = True) -> Iterator[Any]:
+def batches(
+    start: int, before: int, *, is_strict: bool = True, client: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[Any]:
     from pybroker.pipeline.topics.range_reader import Reading, read_range
     from pybroker.pipeline.topics.ranges import OffsetRange
     from pybroker.pipeline.topics.topic_partitions import TopicPartition
 
-    reading = Reading({}, schema(), 0.2, fail_on_data_loss=is_strict)
+    reading = Reading(client, schema(), 0.2, fail_on_data_loss=is_strict)
     return read_range(reading, OffsetRange(TopicPartition("t", 0), start, before, "a"))
 
 
@@ -217,19 +220,35 @@ def test_a_broker_that_has_not_heard_of_the_topic_yet_is_asked_again(
     assert read(0, 10) == list(range(10))
 
 
-def test_idle_consumers_hold_a_bounded_part_of_the_memory() -> None:
-    from pybroker.pipeline.topics import range_reader
-
-    assert range_reader.IDLE_CONSUMERS_MAX * range_reader.AHEAD_KBYTES <= 128 * 1024
+RECORD_OVERHEAD_BYTES = 300  # what librdkafka has for each record beside its key and value
 
 
-def test_a_consumer_asks_for_more_before_what_it_holds_is_taken(play: Any) -> None:
-    """librdkafka's own second would have a task wait that takes 16 MiB in a tenth of one."""
+def test_idle_consumers_hold_a_bounded_part_of_the_memory(play: Any) -> None:
+    from pybroker.pipeline.topics.range_reader import IDLE_CONSUMERS_MAX
+
     client = play([0], 1)
     read(0, 1)
     held_bytes = int(client.settings["queued.max.messages.kbytes"]) * 1024
+    held_records = int(client.settings["queued.min.messages"])
+    assert IDLE_CONSUMERS_MAX * (held_bytes + held_records * RECORD_OVERHEAD_BYTES) < 240e6
+
+
+def test_a_consumer_asks_for_more_before_what_it_holds_is_taken(play: Any) -> None:
+    """librdkafka's own second would have a task wait that takes 16 MiB in a tenth of one, or 500,000 records in one."""
+    client = play([0], 1)
+    read(0, 1)
+    held_bytes = int(client.settings["queued.max.messages.kbytes"]) * 1024
+    held_records = int(client.settings["queued.min.messages"])
     pause_s = int(client.settings["fetch.queue.backoff.ms"]) / 1_000
     assert held_bytes / pause_s > 500e6
+    assert held_records / pause_s >= 2e6
+
+
+def test_what_a_user_says_of_fetching_ahead_wins(play: Any) -> None:
+    client = play([0], 1)
+    given = {"queued.max.messages.kbytes": "65536", "queued.min.messages": "7"}
+    assert list(batches(0, 1, client=given))
+    assert given.items() <= client.settings.items()
 
 
 def test_gaps_between_offsets_stay_where_they_are_across_portions_of_one_batch(play: Any) -> None:
