@@ -212,6 +212,6 @@ class Service:
 
 
 def absolute(directory: Path) -> str:
-    """A directory of checkpoints as Spark has it."""
+    """A directory of checkpoints as Spark has it, which would take %20 for these three characters."""
     directory.mkdir(parents=True, exist_ok=True)
-    return directory.resolve().as_uri()
+    return f"file://{directory.resolve()}"

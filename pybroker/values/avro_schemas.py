@@ -12,6 +12,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_FULL_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 _PRIMITIVES: Final[dict[pa.DataType, Any]] = {
     pa.bool_(): "boolean",
     **dict.fromkeys((pa.int8(), pa.int16(), pa.int32(), pa.uint8(), pa.uint16()), "int"),
@@ -39,9 +40,14 @@ def name_of_record(text: str) -> str:
     return f"_{found}" if found[:1].isdigit() else found
 
 
-def avro_schema(columns: pa.Schema, name: str) -> dict[str, Any]:
-    """The schema of a record with a field per column; raises ValueError for a column that Avro has no type for."""
-    return _record(list(columns), name_of_record(name), set())
+def avro_schema(columns: pa.Schema, name: str, full_name: str | None = None) -> dict[str, Any]:
+    """The schema of a record with a field per column, whose name is near to ``name``, or is the ``full_name``.
+
+    Raises ValueError for a column that Avro has no type for, and for a full name that is none.
+    """
+    if full_name is not None and not _FULL_NAME.fullmatch(full_name):
+        raise ValueError(f"{full_name!r} is no full name of a schema, which has names with points between")
+    return _record(list(columns), full_name or name_of_record(name), set())
 
 
 def free_name(name: str, taken: set[str]) -> str:

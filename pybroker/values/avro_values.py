@@ -146,7 +146,10 @@ def parsed(schema: Schema) -> Any:
     """The schema, with full names in the place of short ones."""
     if isinstance(schema, Path) or (isinstance(schema, str) and schema.strip().endswith(FILE_SUFFIX)):
         schema = Path(schema.strip() if isinstance(schema, str) else schema).read_text()
-    return _with_full_names(_from_json(schema) if isinstance(schema, str) else schema)
+    try:
+        return _with_full_names(_from_json(schema) if isinstance(schema, str) else schema)
+    except RecursionError:
+        raise ValueError("no schema of Avro's: it is nested too deep") from None
 
 
 def _with_full_names(found: Any) -> Any:

@@ -114,7 +114,7 @@ class SchemaRegistry:
         except HTTPError as error:
             with error:
                 raise self._refusal(error) from None
-        except ValueError:
+        except (ValueError, RecursionError):
             raise RegistryAway(f"{self.url} does not answer as a schema registry does: no JSON") from None
         except (URLError, OSError, HTTPException) as error:
             reason = str(error) if isinstance(error, HTTPException) else system_reason(error)
@@ -123,7 +123,7 @@ class SchemaRegistry:
     def _refusal(self, error: "HTTPError") -> Exception:
         try:
             said = str(json.loads(error.read(_BYTES_MAX))["message"])
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             said = f"the reply is {error.code}"
         told = f"the schema registry {self.url}: {said}"
         if error.code == _NOT_FOUND:

@@ -77,6 +77,27 @@ def test_a_connector_that_is_there_is_replaced_only_where_that_is_asked_for(
     cli.ok("connect", "create", file, "--replace", "--url", url)
 
 
+def test_a_new_connector_does_first_what_its_declaration_says(
+    cli: CommandLine, world: World, url: str, tmp_path: Path
+) -> None:
+    made = tmp_path / "a.yaml"
+    made.write_text(f"initial_state: STOPPED\n{FILE.partition('---')[0]}")
+    for replace in ([], ["--replace"]):
+        cli.ok("connect", "create", str(made), *replace, "--url", url)
+        world.supervisor.step()
+        assert cli.json("connect", "status", "lines", "--url", url)["connector"]["state"] == "STOPPED"
+        assert world.runs == []
+    # Of one that is there it says nothing.
+    cli.ok("connect", "resume", "lines", "--url", url)
+    cli.ok("connect", "create", str(made), "--replace", "--url", url)
+    world.supervisor.step()
+    assert cli.json("connect", "status", "lines", "--url", url)["connector"]["state"] == "RUNNING"
+    cli.ok("connect", "delete", "lines", "--url", url)
+    cli.ok("connect", "create", str(made), "--replace", "--url", url)
+    world.supervisor.step()
+    assert cli.json("connect", "status", "lines", "--url", url)["connector"]["state"] == "STOPPED"
+
+
 def test_a_status_tells_why_a_connector_failed(cli: CommandLine, world: World, url: str, file: str) -> None:
     cli.ok("connect", "create", file, "--url", url)
     world.supervisor.step()

@@ -24,6 +24,21 @@ def make(checkpoints: Checkpoints, name: str, *numbers: int) -> list[Path]:
     return made
 
 
+@pytest.mark.parametrize("name", ["a", "a b", "50%", "é"])
+def test_a_sink_of_files_finds_its_checkpoint_by_any_name_and_directory(tmp_path: Path, name: str) -> None:
+    """Else it would not see that its directory is another one than before, as where a disk is not mounted."""
+    pytest.importorskip("pyspark")
+    from pybroker.connectors.kinds.file_sink import has_batches
+
+    checkpoints = Checkpoints(absolute(tmp_path / "the data é"))
+    (made,) = make(checkpoints, name, 1)
+    assert tmp_path / "the data é" in made.parents
+    assert not has_batches(checkpoints.of(name, 1))
+    (made / "offsets").mkdir()
+    (made / "offsets" / "0").write_text("x")
+    assert has_batches(checkpoints.of(name, 1))
+
+
 def test_runs_before_a_number_lose_their_checkpoint(checkpoints: Checkpoints) -> None:
     made = make(checkpoints, "a b", 1, 2, 10)
     other = make(checkpoints, "a", 1)

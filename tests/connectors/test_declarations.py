@@ -37,6 +37,40 @@ def test_json_is_read_as_connect_takes_it_by_post() -> None:
     assert found.config == {"name": "a", "tasks.max": "1", "header": "true"}
 
 
+def test_texts_that_yaml_takes_for_truth_are_texts_where_the_key_has_one() -> None:
+    """A topic may be called no."""
+    text = "name: no\ntopic: on\ntopics: [yes, off]\nheader: on\nauto.create: no\ntransforms.a.static.value: no\n"
+    (found,) = declarations(text, "a.yaml")
+    assert (found.name, found.config["topic"], found.config["topics"]) == ("no", "on", "yes,off")
+    assert found.config["transforms.a.static.value"] == "no"
+    assert (found.config["header"], found.config["auto.create"]) == ("true", "false")
+
+
+def test_characters_that_json_writes_as_two_are_one() -> None:
+    (found,) = declarations('{"name": "a", "config": {"path": "/\\ud83d\\ude00"}}', "a.json")
+    assert found.config["path"] == "/\U0001f600"
+
+
+@pytest.mark.parametrize("depth", [600, 2_000, 100_000])
+@pytest.mark.parametrize("file", ["a.yaml", "a.json"])
+def test_what_is_nested_too_deep_is_refused(file: str, depth: int) -> None:
+    text = f'{{"name": "a", "config": {{"path": {"[" * depth}{"]" * depth}}}}}'
+    with pytest.raises(DeclarationError, match=f"^{re.escape(file)}: is nested too deep$"):
+        declarations(text, file)
+
+
+def test_aliases_make_no_value_longer_than_a_request_may_be() -> None:
+    text = f"name: a\npath: &x {'y' * 2_000}\ntopics: [{','.join(['*x'] * 1_000)}]\n"
+    with pytest.raises(DeclarationError, match=r"^a\.yaml:3: topics has more than 1048576 characters$"):
+        declarations(text, "a.yaml")
+
+
+def test_what_a_new_connector_does_first_is_declared_beside_its_configuration() -> None:
+    (found,) = declarations(f"initial_state: stopped\n{GOOD}", "a.yaml")
+    assert found.initial_state == "STOPPED"
+    assert declarations(GOOD, "a.yaml")[0].initial_state is None
+
+
 def test_a_list_is_a_setting_with_commas() -> None:
     (found,) = declarations("name: a\ntopics: [x, y]\n", "a.yaml")
     assert found.config["topics"] == "x,y"
@@ -54,6 +88,11 @@ def test_a_list_is_a_setting_with_commas() -> None:
         ("name: a\nconfig:\n  path: [a, [b]]\n", "a.yaml:3: path must have a value of text, a number, true or false"),
         ("name: a\npath:\n", "a.yaml:2: path must have a value of text, a number, true or false"),
         ("- 1\n", "a.yaml:1: expected keys with values"),
+        (
+            "name: a\ninitial_state: STOPED\nconfig: {}\n",
+            "a.yaml:2: initial_state must be one of RUNNING, PAUSED, STOPPED; is STOPPED meant?",
+        ),
+        ('name: a\npath: "\\ud800"\n', "a.yaml:2: path has half of a pair of surrogates, which is no text"),
         ("", "a.yaml: declares no connector"),
         ("name: a\n  x: [\n", "a.yaml:2: is no YAML: mapping values are not allowed here"),
         ("a: &a [*a]\nname: b\n", "a.yaml:1: a must have a value of text, a number, true or false"),
@@ -68,6 +107,29 @@ def test_what_cannot_be_read_is_told_with_its_line(text: str, told: str) -> None
 def test_a_mistake_in_json_is_told_with_its_line() -> None:
     with pytest.raises(DeclarationError, match=r"^a\.json:2: is no JSON"):
         declarations('{\n"name": }', "a.json")
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("a/b", "no slash"),
+        ("'a\\b'", "no slash"),
+        ("..", "more than one or two dots"),
+        ("é" * 100, "as that it has 600 characters, and 255 are the most"),
+        ("x" * 201, "1 to 200 characters"),
+    ],
+)
+def test_a_name_that_a_supervisor_does_not_take_is_told(name: str, wrong: str) -> None:
+    (found,) = declarations(GOOD.replace("lines", name, 1), "a.yaml")
+    (told,) = findings(found)
+    assert told.startswith("a.yaml:1: Invalid value ")
+    assert wrong in told
+
+
+@pytest.mark.parametrize("name", ["a b", "50%", "orders:2", "...", "é" * 42, "x" * 200])
+def test_a_name_may_have_other_characters(name: str) -> None:
+    (found,) = declarations(GOOD.replace("lines", f'"{name}"', 1), "a.yaml")
+    assert findings(found) == []
 
 
 def told(config: str) -> list[str]:
@@ -91,6 +153,8 @@ URL = "connection.url: jdbc:postgresql://h/d\n"
             ],
         ),
         ("tasks.max: many\n", ["a.yaml:4: Invalid value many for configuration tasks.max: Not a number of type INT"]),
+        ("tasks.max: 1_0\n", ["a.yaml:4: Invalid value 1_0 for configuration tasks.max: Not a number of type INT"]),
+        ("tasks.max: ١\n", ["a.yaml:4: Invalid value ١ for configuration tasks.max: Not a number of type INT"]),
         ("tasks.max: 0\n", ["a.yaml:4: Invalid value 0 for configuration tasks.max: Value must be at least 1"]),
         (
             "auto.create: maybe\n",
@@ -106,6 +170,10 @@ URL = "connection.url: jdbc:postgresql://h/d\n"
         (
             "delete.enabled: true\n",
             ["a.yaml:4: a tombstone has its key alone: delete.enabled needs pk.mode record_key"],
+        ),
+        (
+            "delete.enabled: true\npk.mode: record_key\npk.fields: id\n",
+            ["a.yaml:4: rows that are added one by one have no key: delete.enabled needs insert.mode upsert"],
         ),
         (
             "topics.regex: a.*\n",

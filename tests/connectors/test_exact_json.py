@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pybroker.connectors.kinds.exact_json import json_text, key_of, parsed
+from pybroker.connectors.kinds.exact_json import NestedTooDeep, json_text, key_of, parsed
 
 
 @pytest.mark.parametrize(
@@ -30,6 +30,14 @@ def test_what_is_read_is_written_as_it_came(text: str) -> None:
 def test_what_is_no_json_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r".*"):
         parsed(text)
+
+
+@pytest.mark.parametrize("depth", [700, 100_000])
+def test_what_is_nested_too_deep_is_refused_as_no_json_is(depth: int) -> None:
+    """A text may be read that Python cannot write any more."""
+    with pytest.raises(NestedTooDeep, match="nested too deep"):
+        json_text(parsed("[" * depth + "]" * depth))
+    assert issubclass(NestedTooDeep, ValueError)
 
 
 def test_numbers_compare_by_all_their_digits() -> None:

@@ -36,6 +36,13 @@ def test_a_url_is_replaced_whole_and_in_its_secret_parts(text: str, told: str) -
     assert hidden(url=URL).told(text).endswith(told)
 
 
+def test_a_value_is_replaced_without_the_newline_that_its_file_ends_with() -> None:
+    """A setting is used without the blanks around it."""
+    assert hidden(http_authorization="Bearer wonder7land\n").told("'Bearer wonder7land'") == (
+        "'${file:/s:http_authorization}'"
+    )
+
+
 def test_the_longest_value_is_replaced_first() -> None:
     values = hidden(url="http://host/abcdefgh", topic="abcdefgh")
     assert values.told("http://host/abcdefgh, abcdefgh") == "${file:/s:url}, ${file:/s:topic}"

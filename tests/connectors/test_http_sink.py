@@ -155,6 +155,49 @@ def test_a_url_that_a_reference_finds_is_not_told(caplog: pytest.LogCaptureFixtu
     assert "127.0.0.1:1" not in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("url", "asked"),
+    [
+        ("http://h:9200/", "http://h:9200/_bulk"),
+        ("http://h/es?pipeline=p", "http://h/es/_bulk?pipeline=p"),
+        ("http://h/?a=b/", "http://h/_bulk?a=b/"),
+        ("http://h/es#top", "http://h/es/_bulk"),
+    ],
+)
+def test_documents_go_below_the_path_of_the_url_and_before_its_query(url: str, asked: str) -> None:
+    one = sink(url)
+    assert (one._address, one._url) == (asked, asked)
+
+
+def test_a_request_has_so_many_bytes_unless_one_document_has_more() -> None:
+    with BulkServer() as server:
+        large = [row(offset, {"text": "x" * 3_000_000}) for offset in range(5)]
+        assert send(sink(server.url), *large, row(5, {"text": "x" * 9_000_000}), row(6, {})) == []
+        assert (server.asked, len(server.documents)) == (5, 7)
+
+
+def test_what_a_server_says_of_a_document_is_told_up_to_a_bound() -> None:
+    """It is a header of the dead letter, which must not become too large for its topic."""
+    nested: list[Any] = []
+    for _ in range(2_000):
+        nested = [nested]
+    one = sink("http://h", ALL)
+    documents = [one._document(row(offset, {})) for offset in range(2)]
+    items = [{"index": {"status": 400, "error": each}} for each in ("x" * 1_000_000, nested)]
+    long, deep = (each.reason for each in one._judged({"items": items}, documents))
+    assert len(long) < 2_100
+    assert deep == "target: an error that is nested too deep"
+
+
+@pytest.mark.parametrize("item", [None, [], {}, {"index": None}, {"index": {}}, {"index": {"status": "201"}}])
+def test_an_answer_that_says_nothing_of_a_document_ends_the_connector(item: Any) -> None:
+    from pybroker.connectors.kinds.http_sink import RequestRefused
+
+    one = sink("http://h", ALL)
+    with pytest.raises(RequestRefused, match="an item that has no status"):
+        one._judged({"items": [item]}, [one._document(row(0, {}))])
+
+
 @pytest.mark.parametrize("answer", [{}, [], {"items": []}, {"items": [{"index": {"status": 201}}]}])
 def test_an_answer_that_has_no_item_for_each_document_ends_the_connector(answer: Any) -> None:
     from pybroker.connectors.kinds.http_sink import RequestRefused

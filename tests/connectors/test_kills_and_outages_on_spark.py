@@ -208,13 +208,16 @@ def test_a_file_with_poison_ends_its_source_or_its_rows_are_passed_over_and_coun
     wait_until(lambda: values(world, name), "the records before")
     arrive(world.directory / name, f"bad.{form}", poison)
     wait_until(lambda: world.state(name) == "FAILED", "a failed source")
-    assert f"while reading file file://{world.directory / name}/bad.{form}" in world.status(name)["tasks"][0]["trace"]
+    trace = world.status(name)["tasks"][0]["trace"]
+    assert f"while reading file file://{world.directory / name}/bad.{form}" in trace
+    assert (re.search(r"; line [12] is no row$", trace) is None) == (form == "parquet")
     before = ids(world, name)
     if form == "parquet":
         return  # a file that cannot be read is no row that can be passed over
     world.put(name, **config, **{"errors.tolerance": "all"})
     count = 1 if form == "json" else 2
     wait_until(lambda: f"{name}: {count} lines are no rows and are passed over" in log(world), "what is passed over")
+    assert re.search(rf"{name}: \d lines are no rows .* in file:\S*/bad\.{form}, line [12]; ", log(world))
     arrive(world.directory / name, f"last.{form}", good[form].replace("1", "9"))
     wait_until(lambda: ids(world, name)[-1] == 9, "the record behind")
     assert ids(world, name) == [*before, *([3] if form == "json" else []), 9]
@@ -252,6 +255,7 @@ def test_lines_that_are_no_rows_are_dead_letters_once_though_the_supervisor_is_k
     assert sorted(each.value().decode() for each in letters) == sorted(bad.format(each) for each in range(3, 600, 10))
     told = {header: text.decode() for header, text in letters[0].headers()}
     assert told["__connect.errors.file"].endswith(f"/{name}/{number_in(letters[0].value()) // 100}.{form}")
+    assert told["__connect.errors.line"] == str(number_in(letters[0].value()) % 100 + 1)
     assert told["__connect.errors.stage"] == "VALUE_CONVERTER"
     assert told["__connect.errors.exception.message"].startswith(reason)
     assert told["__connect.errors.connector.name"] == name

@@ -207,6 +207,8 @@ def test_a_reply_is_one_transaction_however_many_records_it_has(world: World, se
         (500, b"{}", "answers 500"),
         (302, b"{}", "answers 302"),
         (200, b"<html>", "answers with no JSON"),
+        (200, b'{"data":{"items":[{"id":1,"n":"\xe9"}]}}', "answers with no JSON: 'utf-8' codec can't decode"),
+        (200, b"[" * 5_000 + b"]" * 5_000, "answers with no JSON: it is nested too deep"),
         (200, b'{"data":{}}', "has no data.items"),
         (200, b'{"data":{"items":[{"n":1}]}}', "has no id, a number or a text"),
         (200, b'{"data":{"items":[1]}}', "has no id, a number or a text"),
@@ -301,6 +303,22 @@ def test_values_that_cannot_be_compared_are_passed_over_and_counted_where_they_a
     # Those that a server gives again and again are counted once.
     assert (run.remark or "").startswith(told)
     assert run.failure is None
+
+
+@pytest.mark.parametrize("config", [HTTP, {"records.path": "data.items"}])
+def test_a_value_that_is_nested_too_deep_is_passed_over_where_that_is_tolerated(
+    world: World, server: Server, config: dict[str, str]
+) -> None:
+    deep = "[" * 600 + "]" * 600
+    server.answer = lambda _: f'{{"data":{{"items":[{{"id":1}},{{"id":2,"n":{deep}}},{{"id":3}}]}}}}'.encode()
+    strict = world.start("HttpSource", url=server.url, **config)
+    wait_until(lambda: strict.failure, "the end of the run")
+    assert strict.failure == f"ReplyRefused: a value of {server.url} cannot be written: it is nested too deep"
+    assert world.records() == []
+    run = world.start("HttpSource", url=server.url, **config, **{"errors.tolerance": "all"})
+    wait_until(lambda: ids(world)[:2] == [1, 3], "the other values")
+    wait_until(lambda: run.remark, "the remark")
+    assert f"a value of {server.url} cannot be written: it is nested too deep" in str(run.remark)
 
 
 def test_offsets_that_are_numbers_as_texts_of_several_lengths_end_the_run(world: World, server: Server) -> None:

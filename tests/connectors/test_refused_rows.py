@@ -57,6 +57,21 @@ def found(postgres: Postgres, table: str) -> list[str]:
     return postgres.sql(f"SELECT id, name FROM {table} ORDER BY id")
 
 
+def test_lists_become_arrays_of_the_table(postgres: Postgres) -> None:
+    from pybroker.connectors.kinds.jdbc_sink import takeover
+
+    postgres.sql("CREATE TABLE arrays (id integer, tags text[], counts integer[])")
+    postgres.sql(f"CREATE TABLE staged_arrays (id bigint, tags text, counts text, {PLACES})")
+    rows = """(1, '["b","a",null,"it''s {x}"]', '[3,1]'), (2, '[]', NULL), (3, NULL, '[]')"""
+    postgres.sql(
+        "INSERT INTO staged_arrays SELECT id, tags, counts, 't', 1, id, NULL, false "
+        f"FROM (VALUES {rows}) AS given (id, tags, counts)"
+    )
+    types = {"id": "integer", "tags": "text[]", "counts": "integer[]"}
+    postgres.sql(";\n".join(takeover("staged_arrays", "arrays", types, [], lists=["tags", "counts"])))
+    assert postgres.sql("SELECT * FROM arrays ORDER BY id") == ["""1|{b,a,NULL,"it's {x}"}|{3,1}""", "2|{}|", "3||{}"]
+
+
 def test_rows_that_are_refused_are_noted_with_the_reason_and_the_others_are_taken(postgres: Postgres) -> None:
     checked = "id integer PRIMARY KEY CHECK (id <> 4), name varchar(5) UNIQUE DEFERRABLE INITIALLY DEFERRED"
     postgres.sql(f"CREATE TABLE many ({checked})")

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gzip
 import io
 import json
 from collections.abc import Callable, Iterator
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
@@ -28,6 +30,7 @@ SINK = {
     "connection.url": "jdbc:postgresql://h/d",
     "connection.password": "${file:/p:k}",
 }
+JSON = {"Content-Type": "application/json"}
 # Of Connect's `ConfigKeyInfo`.
 KEY_DOCUMENT = {
     *("name", "type", "required", "default_value", "importance", "documentation"),
@@ -233,6 +236,9 @@ def test_a_configuration_that_is_wrong_is_refused_with_all_its_errors(ask: Ask) 
         ({"name": [], "config": SOURCE}, "name must be a text"),
         ({"name": "a", "config": {**SOURCE, "name": "b"}}, "Connector name configuration (b) doesn't match"),
         ({"name": "a/b", "config": SOURCE}, "no slash"),
+        ({"name": "..", "config": SOURCE}, "more than one or two dots"),
+        ({"name": "\ud800", "config": SOURCE}, "half of a pair of surrogates"),
+        ({"name": "a", "config": {**SOURCE, "tasks.max": float("nan")}}, "NaN is no number of JSON"),
         ({"name": "", "config": SOURCE}, "1 to 200 characters"),
         ({"name": "a", "config": []}, "an object of texts"),
         ({"name": "a", "config": {"x": {}}}, "x must be a text"),
@@ -262,9 +268,34 @@ def test_a_body_is_bounded(ask: Ask) -> None:
     assert ask("PUT", "/connectors/a/config", **raw)[0] == 413
 
 
-def test_a_deeply_nested_body_is_refused(ask: Ask) -> None:
-    raw = {"data": b"[" * 200_000, "headers": {"Content-Type": "application/json"}}
+@pytest.mark.parametrize("depth", [70, 900, 100_000])
+def test_a_deeply_nested_body_is_refused(ask: Ask, depth: int) -> None:
+    """Also one that can be read: what is kept of it has to be read by the next supervisor."""
+    deep = b'{"a":' * depth + b"1" + b"}" * depth
+    raw = {"data": b'{"offsets":[{"partition":' + deep + b',"offset":{}}]}', "headers": JSON}
+    code, reply = ask("PATCH", "/connectors/a/offsets", **raw)
+    assert (code, reply["message"][:20]) == (400, "the body is no JSON:")
+
+
+@pytest.mark.parametrize("charset", ["none", "zip", "hex", "utf-32"])
+def test_a_charset_in_which_the_body_is_no_text_is_refused(ask: Ask, charset: str) -> None:
+    raw = {"data": b"{}", "headers": {"Content-Type": f"application/json; charset={charset}"}}
     assert ask("PUT", "/connectors/a/config", **raw)[0] == 400
+
+
+def test_a_body_that_is_packed_is_bounded_by_what_it_unpacks_to(ask: Ask) -> None:
+    raw = {"data": gzip.compress(b" " * (50 * BODY_BYTES_MAX)), "headers": {**JSON, "Content-Encoding": "gzip"}}
+    assert ask("PUT", "/connectors/a/config", **raw)[0] == 413
+
+
+@pytest.mark.parametrize("name", ["a b", "50%", "é:connector-x", "a+b", "..."])
+def test_a_connector_is_found_by_any_name_that_it_may_have(world: World, ask: Ask, name: str) -> None:
+    assert ask("POST", "/connectors", {"name": name, "config": SOURCE})[0] == 201
+    world.supervisor.step()
+    path = f"/connectors/{quote(name, safe='')}"
+    assert ask("GET", f"{path}/status")[1]["connector"]["state"] == "RUNNING"
+    assert ask("GET", f"{path}/topics") == (200, {name: {"topics": ["lines"]}})
+    assert ask("DELETE", path)[0] == 204
 
 
 def test_other_media_types_and_methods_are_refused(ask: Ask) -> None:
@@ -537,6 +568,8 @@ def test_a_page_in_a_browser_is_not_served(ask: Ask) -> None:
     assert ask("POST", "/connectors/a/restart", headers={"Origin": "http://evil.example"})[0] == 403
     assert ask("GET", "/connectors", headers={"Host": "evil.example"})[0] == 403
     assert ask("GET", "/connectors", headers={"Host": "localhost:8083"})[0] == 200
+    for none in ("[", "localhost:port", "[::1"):
+        assert ask("GET", "/connectors", headers={"Host": none})[0] == 403
 
 
 class TestLogins:

@@ -53,6 +53,16 @@ def test_what_connect_has_written_is_read(known: Known) -> None:
     assert known.offsets == {"a": {'{"filename":"f"}': {"position": 5}}}
 
 
+def test_a_record_that_is_nested_too_deep_is_passed_over(known: Known) -> None:
+    """Whoever may write to the topics must not keep every supervisor from its work."""
+    deep = b"[" * 100_000 + b"]" * 100_000
+    for take, key in ((known.take_config, b"connector-a"), (known.take_status, b"status-task-a-0")):
+        take(key, deep)
+    known.take_offset(deep, b"{}")
+    known.take_offset(b'["a",{}]', deep)
+    assert (known.configs, known.statuses, known.offsets) == ({}, {}, {"a": {}})
+
+
 def test_the_status_of_a_failed_task_leaves_its_connector_running(known: Known) -> None:
     records = status_records("a", Status(State.FAILED, "why", "w"))
     states = [json.loads(value or b"")["state"] for _, value in records]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from pybroker.connectors.declared.transforms import (
@@ -12,7 +14,7 @@ from pybroker.connectors.declared.transforms import (
     transforms_of,
 )
 
-FIELDS = ("id", "name", "amount")
+FIELDS = {"id": "bigint", "name": "string", "amount": "decimal(10,2)"}
 
 
 def columns(**settings: str) -> list[str]:
@@ -37,7 +39,15 @@ def columns(**settings: str) -> list[str]:
         ),
         (
             {"type": "MaskField$Value", "fields": "name", "replacement": "it's"},
-            ["`id`", "'it\\'s' AS `name`", "`amount`"],
+            ["`id`", "if(`name` IS NULL, NULL, CAST('it\\'s' AS string)) AS `name`", "`amount`"],
+        ),
+        (
+            {"type": "MaskField$Value", "fields": "id, amount"},
+            [
+                "if(`id` IS NULL, NULL, CAST(0 AS bigint)) AS `id`",
+                "`name`",
+                "if(`amount` IS NULL, NULL, CAST(0 AS decimal(10,2))) AS `amount`",
+            ],
         ),
         (
             {"type": "InsertField$Value", "topic.field": "t", "static.field": "s", "static.value": "v"},
@@ -69,6 +79,14 @@ def test_a_transform_is_a_list_of_expressions(settings: dict[str, str], expected
         ({"transforms.a.type": "Cast$Value", "transforms.a.spec": "a:int"}, "spec has the type int; there are int8"),
         ({"transforms.a.type": "Cast$Value", "transforms.a.spec": "int8"}, "spec names no field: int8"),
         ({"transforms.a.type": "ValueToKey", "transforms.a.field": "x"}, "ValueToKey has no field; is fields meant?"),
+        (
+            {
+                "transforms.a.type": "ReplaceField$Value",
+                **{"transforms.a.renames": "id:key, name", "transforms.a.include": "id"},
+            },
+            "Invalid rename mapping: name",
+        ),
+        ({"transforms": "a, b, a", **{f"transforms.{each}.type": "sql" for each in "ab"}}, "Duplicate alias"),
         ({}, 'Missing required configuration "transforms.a.type"'),
         ({"transforms.a.type": "sql", "transforms.b.type": "sql"}, "transforms does not name b"),
         ({"transforms.a.type": "sql", "predicates": "p"}, "predicates are not there"),
@@ -82,6 +100,24 @@ def test_a_transform_is_a_list_of_expressions(settings: dict[str, str], expected
 def test_a_transform_that_cannot_be_meant_is_refused_by_name(config: dict[str, str], told: str) -> None:
     (errors,) = transform_errors({"transforms": "a", **config}).values()
     assert told in errors[0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "replacement", "told"),
+    [
+        ("struct<a:int>", None, "MaskField cannot mask x: it is struct<a:int>"),
+        ("binary", None, "MaskField cannot mask x: it is binary"),
+        ("boolean", "no", "MaskField cannot mask x with a replacement: it is boolean"),
+        ("array<int>", "no", "MaskField cannot mask x with a replacement: it is array<int>"),
+    ],
+)
+def test_what_kafka_masks_not_is_not_masked(kind: str, replacement: str | None, told: str) -> None:
+    settings = {"transforms.a.type": "MaskField$Value", "transforms.a.fields": "x"}
+    if replacement is not None:
+        settings["transforms.a.replacement"] = replacement
+    (transform,) = transforms_of({"transforms": "a", **settings})
+    with pytest.raises(ValueError, match=f"^{re.escape(told)}$"):
+        transform.projection({"x": kind})
 
 
 def test_a_field_that_the_value_has_not_is_told_when_it_is_known() -> None:

@@ -32,6 +32,15 @@ def test_nested_fields_are_structs_and_lists() -> None:
     ]
 
 
+@pytest.mark.parametrize("depth", [200, 700, 100_000])
+def test_what_is_nested_deep_is_json_and_no_error(depth: int) -> None:
+    deep = b'{"id": 1, "deep": ' + b'{"a":' * depth + b"1" + b"}" * depth + b"}"
+    found = relation_of("t", [deep])
+    kinds = {column.name: column.type for column in found.columns}
+    assert kinds.get("id", "BIGINT") == "BIGINT"
+    assert kinds.get("deep", "").count("STRUCT") <= 32
+
+
 def test_whole_numbers_and_fractions_are_fractions() -> None:
     assert columns(b'{"a": 1}', b'{"a": 1.5}') == [("a", "DOUBLE")]
 

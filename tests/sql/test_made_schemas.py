@@ -109,3 +109,11 @@ def test_names_that_meet_are_told_apart() -> None:
 def test_keys_of_a_map_that_protobuf_does_not_take_are_refused() -> None:
     with pytest.raises(ValueError, match="m: Protobuf has no keys of double"):
         protobuf_schema(pa.schema([("m", pa.map_(pa.float64(), pa.int32()))]), "t")
+
+
+def test_a_record_of_avro_has_the_full_name_that_is_wanted_for_it() -> None:
+    columns = pa.schema([("id", pa.int64()), ("who", pa.struct([("name", pa.string())]))])
+    made = avro_schema(columns, "orders", "com.acme.Order")
+    assert parsed(json.dumps(made))["name"] == "com.acme.Order"
+    with pytest.raises(ValueError, match="'com..x' is no full name of a schema"):
+        avro_schema(columns, "orders", "com..x")

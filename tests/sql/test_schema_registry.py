@@ -220,6 +220,35 @@ def test_standing_query_writes_by_its_topic_s_schema_and_registers_a_new_one(
     assert plan.value.options["registry_header"] == str(registry.subjects["twice-value"][0])
 
 
+@pytest.mark.parametrize("name", ["VALUE_AVRO_SCHEMA_FULL_NAME", "VALUE_SCHEMA_FULL_NAME"])
+def test_a_schema_that_is_registered_has_the_full_name_that_is_wanted(
+    world: World, registry: RegistryServer, name: str
+) -> None:
+    world.cluster.produce("orders", [b'{"id": 1}'])
+    made = f"WITH (VALUE_FORMAT='AVRO', {name}='com.acme.Twice')"
+    world.ask(f"CREATE STREAM twice {made} AS SELECT id * 2 AS id FROM orders")
+    world.cluster.produce("others", [b"x"])
+    world.ask(f"CREATE STREAM others (id BIGINT) {made.replace(')', ', PARTITIONS=1)')}")
+    for subject in ("twice-value", "others-value"):
+        (found,) = registry.subjects[subject]
+        _, document = registry.answer(f"/schemas/ids/{found}", None)
+        assert json.loads(document["schema"])["name"] == "com.acme.Twice"
+    wrong = f"WITH (KAFKA_TOPIC='others', VALUE_FORMAT='JSON', {name}='x')"
+    told = world.refusal(f"CREATE STREAM wrong (id BIGINT) {wrong}")
+    assert told == "value_schema_full_name is no option of format json"
+
+
+def test_a_schema_of_the_registry_that_is_nested_too_deep_is_told_in_a_line(
+    world: World, registry: RegistryServer
+) -> None:
+    deep = '{"type":"array","items":' * 5_000 + '"int"' + "}" * 5_000
+    registry.register("orders-value", f'{{"type":"record","name":"R","fields":[{{"name":"a","type":{deep}}}]}}')
+    registry.register("others-value", f'{{"properties":{{"a":{deep}}}}}', schemaType="JSON")
+    for topic, kind in (("orders", "avro"), ("others", "json_sr")):
+        world.cluster.produce(topic, [b"x"])
+        assert "nested too deep" in world.refusal(f"CREATE STREAM {topic} WITH (format='{kind}')")
+
+
 def test_schema_that_is_of_another_kind_or_not_there_is_told_in_a_line(world: World, registry: RegistryServer) -> None:
     registry.register("orders-value", json.dumps(FIRST))
     for topic in ("orders", "others"):

@@ -172,13 +172,8 @@ def create(
     if found := [finding for each in declared for finding in findings(each)]:
         raise CommandFailed("\n".join(found))
     with _client(url, login) as client:
-        made = []
-        for each in declared:
-            if replace:
-                made.append(client.ask("PUT", "connectors", each.name, "config", body=dict(each.config)))
-            else:
-                body = {"name": each.name, "config": dict(each.config)}
-                made.append(client.ask("POST", "connectors", body=body))
+        there = client.ask("GET", "connectors") if replace else []
+        made = [_created(client, each, is_there=each.name in there) for each in declared]
     rows = [(each["name"], each.get("type")) for each in made]
     Output(as_json=as_json).result(made, ("NAME", "TYPE"), rows)
 
@@ -257,7 +252,7 @@ def offsets(
         if alter is not None:
             try:
                 body = json.loads(alter.read_text(encoding="utf-8"))
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise CommandFailed(f"{alter} is no JSON: {error}") from error
             remark(client.ask("PATCH", "connectors", name, "offsets", body=body)["message"])
             return
@@ -271,6 +266,16 @@ def delete(*, name: Name, url: Url = DEFAULT_URL, login: Login = None) -> None:
     """Delete a connector; what it wrote stays."""
     with _client(url, login) as client:
         client.ask("DELETE", "connectors", name)
+
+
+def _created(client: RestClient, declared: Declaration, *, is_there: bool) -> Any:
+    """A connector that is there keeps what it does: its declaration's initial state is that of a new one."""
+    if is_there:
+        return client.ask("PUT", "connectors", declared.name, "config", body=dict(declared.config))
+    body: dict[str, Any] = {"name": declared.name, "config": dict(declared.config)}
+    if declared.initial_state is not None:
+        body["initial_state"] = declared.initial_state
+    return client.ask("POST", "connectors", body=body)
 
 
 _COLUMNS = ("NAME", "TYPE", "STATE", "WORKER", "TASKS", "REASON")

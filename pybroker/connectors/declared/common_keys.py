@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from typing import Final
+from urllib.parse import quote
 
 from pybroker.connectors.declared.config_keys import Key, KeyType
 from pybroker.connectors.declared.converter_names import CONVERTERS, converter_named
@@ -18,14 +19,30 @@ DEAD_LETTERS: Final = "errors.deadletterqueue.topic.name"
 DEAD_LETTERS_FACTOR: Final = "errors.deadletterqueue.topic.replication.factor"
 POLL_INTERVAL: Final = "poll.interval.ms"
 
+_NAME_LENGTH_MAX: Final = 200
+_FOLDER_LENGTH_MAX: Final = 255
 # Below these stand keys of converters and transforms, which have their own checks.
 PREFIXES: Final = ("transforms.", "predicates.")
 # Below these stands every name.
 ANY: Final = ("",)
 
 
-def _check_class(text: str) -> str | None:
-    return None if text.strip() else "must not be empty"
+def check_name(text: str) -> str | None:
+    """The check of a connector's name, which is a part of paths, and the name of directories."""
+    if not text.strip() or len(text) > _NAME_LENGTH_MAX or re.search(r"[\x00-\x1f\x7f/\\]", text):
+        return f"a connector's name has 1 to {_NAME_LENGTH_MAX} characters, no slash and no control"
+    if text in (".", ".."):
+        return "a connector's name is more than one or two dots, which mean something in a path"
+    try:
+        length = len(quote(text, safe=""))
+    except UnicodeEncodeError:
+        return "a connector's name is a text, and this one has half of a pair of surrogates"
+    if length > _FOLDER_LENGTH_MAX:
+        return (
+            f"a connector's name is one of directories, too: as that it has {length} characters, and "
+            f"{_FOLDER_LENGTH_MAX} are the most; each byte beyond letters, digits and _.-~ counts as three"
+        )
+    return None
 
 
 def _check_converter(text: str) -> str | None:
@@ -87,7 +104,7 @@ EVERYWHERE: Final = (
         is_required=True,
         importance="HIGH",
         group="Common",
-        check=_check_class,
+        check=check_name,
     ),
     Key(
         "connector.class", KeyType.STRING, "The kind of connector.", is_required=True, importance="HIGH", group="Common"

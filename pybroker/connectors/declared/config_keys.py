@@ -19,6 +19,8 @@ from pybroker.config.names import PROVIDERS
 
 HIDDEN: Final = "[hidden]"
 _BITS = {"INT": 31, "LONG": 63}
+# What Python takes for a number may have underscores, or digits of other scripts.
+_WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,19}")
 # Of a URL: a parameter, or a user with a password.
 _HOLDS_A_SECRET = re.compile(r"(?i)passw|secret|token|://[^/]*:[^/]*@")
 _OF_SECRETS: Final = re.compile(r"(?i)passw|secret|token|jaas\.config|(^|[._])key\.material")
@@ -109,11 +111,8 @@ def parse(kind: KeyType, text: str) -> Any:
             raise ValueError("Expected value to be either true or false")
         return stripped.lower() == "true"
     if kind in (KeyType.INT, KeyType.LONG):
-        try:
-            number = int(stripped)
-        except ValueError:
-            raise ValueError(f"Not a number of type {kind}") from None
-        if not -(2 ** _BITS[kind]) <= number < 2 ** _BITS[kind]:
+        is_one = _WHOLE_NUMBER.fullmatch(stripped) is not None
+        if not is_one or not -(2 ** _BITS[kind]) <= (number := int(stripped)) < 2 ** _BITS[kind]:
             raise ValueError(f"Not a number of type {kind}")
         return number
     if kind is KeyType.LIST:

@@ -7,9 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
+from urllib.parse import urlsplit
 
 from pybroker.connectors.declared.common_keys import DEAD_LETTERS, EVERYWHERE, SINK, SOURCE, converter_key
 from pybroker.connectors.declared.config_keys import Key, KeyType
+
+_REFERENCE: Final = re.compile(r"\$\{[^}]*\}")
 
 # What is wrong with values as they stand together, by the key that is named.
 Check = Callable[[Mapping[str, str]], dict[str, list[str]]]
@@ -84,8 +87,20 @@ def _check_url(text: str) -> str | None:
 
 
 def check_http(text: str) -> str | None:
-    """The check of a server's URL."""
-    return None if text.startswith(("http://", "https://")) else "it must begin with http:// or https://"
+    """The check of a server's URL, of which a part may be a reference."""
+    url = _REFERENCE.sub("found", text.strip())
+    if not url.startswith(("http://", "https://")):
+        return "it must begin with http:// or https://"
+    if not url.isascii() or not url.isprintable() or " " in url:
+        return "it has characters that no URL has: they are written as %XX"
+    try:
+        parts = urlsplit(url)
+        names_a_host = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        names_a_host = "${" in text
+    if "@" in re.split("[/?#]", url)[2]:
+        return "a user must not stand in it: http.authorization has the login"
+    return None if names_a_host else "it names no host, or a port that is none"
 
 
 CONNECTION: Final = (

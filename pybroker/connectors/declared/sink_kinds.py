@@ -24,8 +24,12 @@ def _jdbc_sink(config: Mapping[str, str]) -> dict[str, list[str]]:
         found["pk.mode"] = ["insert.mode upsert needs pk.mode record_key or record_value"]
     if mode != "none" and not keys:
         found["pk.fields"] = [f"pk.mode {mode} needs the columns of the key"]
-    if config.get("delete.enabled", "false").lower() == "true" and mode != "record_key":
-        found["delete.enabled"] = ["a tombstone has its key alone: delete.enabled needs pk.mode record_key"]
+    if config.get("delete.enabled", "false").strip().lower() == "true":
+        if mode != "record_key":
+            found["delete.enabled"] = ["a tombstone has its key alone: delete.enabled needs pk.mode record_key"]
+        elif config.get("insert.mode", "insert").strip().lower() != "upsert":
+            told = "rows that are added one by one have no key: delete.enabled needs insert.mode upsert"
+            found["delete.enabled"] = [told]
     return found
 
 

@@ -30,7 +30,7 @@ SHARED_KEYS: Final = frozenset(
 def _check_plan(text: str) -> str | None:
     try:
         plan_read(json.loads(text))
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return "it is no plan that `pybroker sql` has made"
     return None
 

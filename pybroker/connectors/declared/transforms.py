@@ -12,7 +12,7 @@ Owns what a transform comes to, given the columns before it.  Pure text: Spark j
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -31,8 +31,10 @@ class Projection:
     where: str | None = None
 
 
-# From the transform's settings and the columns of the value before it.
-Maker = Callable[[Mapping[str, str], Sequence[str]], Projection]
+# The fields of the value before a transform, each with its type in Spark's words.
+Fields = Mapping[str, str]
+# From the transform's settings and the fields before it.
+Maker = Callable[[Mapping[str, str], Fields], Projection]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ class Transform:
     type: str
     settings: Mapping[str, str]
 
-    def projection(self, fields: Sequence[str]) -> Projection:
+    def projection(self, fields: Fields) -> Projection:
         """What it comes to where the value has ``fields``; ValueError for fields that are not there."""
         maker, _ = _MADE[self.type]
         return maker(self.settings, fields)
@@ -58,6 +60,8 @@ def transform_errors(config: Mapping[str, str]) -> dict[str, list[str]]:
     """What is wrong with the keys below ``transforms.`` and ``predicates.``, by key."""
     found: dict[str, list[str]] = {}
     names = _names(config.get("transforms", ""))
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        found["transforms"] = [f"Duplicate alias provided: {twice}"]
     if _names(config.get("predicates", "")):
         found["predicates"] = ["predicates are not there: a transform of type sql has where"]
     for key in config:
@@ -89,7 +93,7 @@ def _errors_of(name: str, config: Mapping[str, str]) -> dict[str, list[str]]:
             found[f"transforms.{name}.{setting}"] = [f"{transform.type} has no {setting}; {hint}"]
     if not found:
         try:
-            transform.projection(())
+            transform.projection({})
         except KeyError as missing:
             whole = f"transforms.{name}.{missing.args[0]}"
             found[whole] = [f'Missing required configuration "{whole}" which has no default value.']
@@ -129,11 +133,11 @@ def literal(text: str) -> str:
     return f"'{escaped}'"
 
 
-def _all(fields: Sequence[str], *, without: Sequence[str] = ()) -> list[str]:
+def _all(fields: Iterable[str], *, without: Sequence[str] = ()) -> list[str]:
     return [quoted(name) for name in (*OWN_COLUMNS, *fields) if name not in without]
 
 
-def _sql(settings: Mapping[str, str], fields: Sequence[str]) -> Projection:
+def _sql(settings: Mapping[str, str], fields: Fields) -> Projection:
     where = settings.get("where", "").strip() or None
     select = settings.get("select", "*").strip()
     key = settings.get("key", "").strip()
@@ -171,34 +175,49 @@ def split_expressions(text: str) -> list[str]:
     return parts
 
 
-def _present(name: str, fields: Sequence[str]) -> str:
+def _present(name: str, fields: Fields) -> str:
     if name not in fields:
         near = nearest(name, fields)
         raise FieldMissing(f"the value has no field {name}" + (f"; is {near} meant?" if near else ""))
     return name
 
 
-def _replace_field(settings: Mapping[str, str], fields: Sequence[str]) -> Projection:
+def _replace_field(settings: Mapping[str, str], fields: Fields) -> Projection:
     excluded, included = _names(settings.get("exclude", "")), _names(settings.get("include", ""))
-    renames = dict(pair.split(":", 1) for pair in _names(settings.get("renames", "")) if ":" in pair)
+    renames = {}
+    for pair in _names(settings.get("renames", "")):
+        before, colon, behind = pair.partition(":")
+        if not (before and colon and behind) or ":" in behind:
+            raise ValueError(f"Invalid rename mapping: {pair}; renames are FROM:TO, with commas between")
+        renames[before.strip()] = behind.strip()
     kept = [name for name in fields if name not in excluded and (not included or name in included)]
     chosen = [f"{quoted(name)} AS {quoted(renames.get(name, name))}" for name in kept]
     return Projection([*_all(()), *chosen])
 
 
-def _mask_field(settings: Mapping[str, str], fields: Sequence[str]) -> Projection:
+def _mask_field(settings: Mapping[str, str], fields: Fields) -> Projection:
     masked, text = _names(settings["fields"]), settings.get("replacement")
-    # As Kafka does: without a replacement the empty value of the field's type.
-    hidden = {name: "NULL" if text is None else literal(text) for name in masked}
-    chosen = [
-        f"{hidden[name]} AS {quoted(name)}"
-        if text is not None and name in hidden
-        else f"CAST('' AS STRING) AS {quoted(name)}"
-        if name in hidden
-        else quoted(name)
-        for name in fields
-    ]
+    chosen = [_masked(name, kind, text) if name in masked else quoted(name) for name, kind in fields.items()]
     return Projection([*_all(()), *chosen])
+
+
+def _masked(name: str, kind: str, replacement: str | None) -> str:
+    """As Kafka does: the empty value of the field's type, or the replacement as one of it; null stays null."""
+    plain = kind.partition("(")[0].partition("<")[0]
+    empty = _EMPTY.get(plain)
+    if empty is None or (replacement is not None and plain not in _REPLACED):
+        told = "" if replacement is None else " with a replacement"
+        raise ValueError(f"MaskField cannot mask {name}{told}: it is {kind}")
+    value = empty if replacement is None else literal(replacement)
+    return f"if({quoted(name)} IS NULL, NULL, CAST({value} AS {kind})) AS {quoted(name)}"
+
+
+_REPLACED: Final = frozenset({"tinyint", "smallint", "int", "bigint", "float", "double", "decimal", "string"})
+_EMPTY: Final = {
+    **dict.fromkeys(_REPLACED, "0"),
+    **{"string": "''", "boolean": "false", "array": "array()", "map": "map()"},
+    **{"date": "'1970-01-01'", "timestamp_ntz": "'1970-01-01'", "timestamp": "timestamp_seconds(0)"},
+}
 
 
 _OF_RECORD = {
@@ -206,7 +225,7 @@ _OF_RECORD = {
 }  # fmt: skip
 
 
-def _insert_field(settings: Mapping[str, str], fields: Sequence[str]) -> Projection:
+def _insert_field(settings: Mapping[str, str], fields: Fields) -> Projection:
     added = [(settings[key].strip("!? "), quoted(column)) for key, column in _OF_RECORD.items() if key in settings]
     if "static.field" in settings:
         added.append((settings["static.field"].strip("!? "), literal(settings["static.value"])))
@@ -217,17 +236,17 @@ def _insert_field(settings: Mapping[str, str], fields: Sequence[str]) -> Project
     return Projection([*_all(()), *kept, *(f"{value} AS {quoted(name)}" for name, value in added)])
 
 
-def _extract_key(settings: Mapping[str, str], fields: Sequence[str]) -> Projection:
+def _extract_key(settings: Mapping[str, str], fields: Fields) -> Projection:
     field = settings["field"]
     return Projection([*_all(fields, without=("_key",)), f"`_key`.{quoted(field)} AS `_key`"])
 
 
-def _hoist_value(settings: Mapping[str, str], fields: Sequence[str]) -> Projection:
+def _hoist_value(settings: Mapping[str, str], fields: Fields) -> Projection:
     inner = ", ".join(quoted(name) for name in fields)
     return Projection([*_all(()), f"struct({inner or '*'}) AS {quoted(settings['field'])}"])
 
 
-def _value_to_key(settings: Mapping[str, str], fields: Sequence[str]) -> Projection:
+def _value_to_key(settings: Mapping[str, str], fields: Fields) -> Projection:
     names = [_present(name, fields) if fields else name for name in _names(settings["fields"])]
     return Projection([*_all(fields, without=("_key",)), f"struct({', '.join(map(quoted, names))}) AS `_key`"])
 
@@ -238,7 +257,7 @@ _CASTS = {
 }  # fmt: skip
 
 
-def _cast(settings: Mapping[str, str], fields: Sequence[str]) -> Projection:
+def _cast(settings: Mapping[str, str], fields: Fields) -> Projection:
     wanted: dict[str, str] = {}
     for pair in _names(settings["spec"]):
         name, colon, kind = pair.rpartition(":")
@@ -254,7 +273,7 @@ def _cast(settings: Mapping[str, str], fields: Sequence[str]) -> Projection:
     return Projection([*_all(()), *chosen])
 
 
-def _regex_router(settings: Mapping[str, str], fields: Sequence[str]) -> Projection:
+def _regex_router(settings: Mapping[str, str], fields: Fields) -> Projection:
     pattern, replacement = settings["regex"], settings["replacement"]
     try:
         re.compile(pattern)
@@ -266,20 +285,20 @@ def _regex_router(settings: Mapping[str, str], fields: Sequence[str]) -> Project
     return Projection([*_all(fields, without=("_topic",)), f"{routed} AS `_topic`"])
 
 
-def _drop_headers(settings: Mapping[str, str], fields: Sequence[str]) -> Projection:
+def _drop_headers(settings: Mapping[str, str], fields: Fields) -> Projection:
     dropped = ", ".join(literal(name) for name in _names(settings["headers"]))
     kept = f"filter(`_headers`, each -> each.key NOT IN ({dropped}))"
     return Projection([*_all(fields, without=("_headers",)), f"{kept} AS `_headers`"])
 
 
-def _insert_header(settings: Mapping[str, str], fields: Sequence[str]) -> Projection:
+def _insert_header(settings: Mapping[str, str], fields: Fields) -> Projection:
     name, text = literal(settings["header"]), literal(settings["value.literal"])
     added = f"array(struct({name} AS key, CAST({text} AS BINARY) AS value))"
     own = f"concat(coalesce(`_headers`, CAST(array() AS ARRAY<STRUCT<key: STRING, value: BINARY>>)), {added})"
     return Projection([*_all(fields, without=("_headers",)), f"{own} AS `_headers`"])
 
 
-def _nothing(settings: Mapping[str, str], fields: Sequence[str]) -> Projection:
+def _nothing(settings: Mapping[str, str], fields: Fields) -> Projection:
     return Projection(_all(fields))
 
 

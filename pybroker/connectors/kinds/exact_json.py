@@ -1,7 +1,7 @@
 """JSON whose numbers keep their digits, which floats would round; and the keys that records have of its fields.
 
 Owns reading and writing.  Pure: what comes is text, and what is read is written as the same text but for the spaces
-between, and escapes.  What is no JSON, as NaN, is refused.
+between, and escapes.  What is no JSON, as NaN, is refused, and so is what is nested too deep for Python.
 """
 
 from __future__ import annotations
@@ -10,6 +10,13 @@ import json
 from collections.abc import Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any
+
+
+class NestedTooDeep(ValueError):
+    """A value in a value, some hundred times."""
+
+    def __init__(self) -> None:
+        super().__init__("it is nested too deep")
 
 
 class Digits(Decimal):
@@ -30,17 +37,27 @@ class Digits(Decimal):
 
 def parsed(text: str | bytes) -> Any:
     """The value of a text; ValueError where it is no JSON."""
-    return json.loads(text, parse_float=Digits, parse_constant=_refused)
+    try:
+        return json.loads(text, parse_float=Digits, parse_constant=_refused)
+    except RecursionError:
+        raise NestedTooDeep from None
 
 
 def json_text(value: Any) -> str:
-    """The text of a value that was `parsed`, or is made of such."""
+    """The text of a value that was `parsed`, or is made of such; raises `NestedTooDeep`."""
+    try:
+        return _text(value)
+    except RecursionError:
+        raise NestedTooDeep from None
+
+
+def _text(value: Any) -> str:
     if isinstance(value, Digits):
         return value.text
     if isinstance(value, Mapping):
-        return "{" + ",".join([f"{json.dumps(name)}:{json_text(each)}" for name, each in value.items()]) + "}"
+        return "{" + ",".join([f"{json.dumps(name)}:{_text(each)}" for name, each in value.items()]) + "}"
     if isinstance(value, list):
-        return "[" + ",".join([json_text(each) for each in value]) + "]"
+        return "[" + ",".join([_text(each) for each in value]) + "]"
     return json.dumps(value)
 
 
@@ -56,4 +73,4 @@ def key_of(value: Mapping[str, Any], fields: Sequence[str]) -> bytes | None:
 
 
 def _refused(constant: str) -> Any:
-    raise ValueError(f"no JSON: {constant}")
+    raise ValueError(f"{constant} is no number of JSON")

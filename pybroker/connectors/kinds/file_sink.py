@@ -47,10 +47,15 @@ def start(work: Work) -> Run:
     bounds = Bounds(work.value("file.size.bytes"), work.value("rotate.interval.ms"))
     lake = FileLake(directory, work.name, _form(work), bounds)
     # Spark notes a micro-batch before it is written, and the directory has its log before that.
-    noted = local_path(work.directory) / "offsets"
-    lake.open(has_written=noted.is_dir() and any(noted.iterdir()))
+    lake.open(has_written=has_batches(work.directory))
     query = start_sink(work, _FileSink(work, lake).write, takes_tombstones=False)
     return _FileRun(work, lake, query, bounds)
+
+
+def has_batches(checkpoint: str) -> bool:
+    """Whether a checkpoint has a micro-batch; Spark takes each sign of its path, also a percent, as it stands."""
+    noted = Path(checkpoint.removeprefix("file://")) / "offsets"
+    return noted.is_dir() and any(noted.iterdir())
 
 
 def local_path(text: str) -> Path:

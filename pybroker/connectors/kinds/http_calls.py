@@ -1,13 +1,15 @@
 """Requests of connectors to a server.  One that is away, or asks for patience, is waited for.
 
-Owns what an outage is, as opposed to a refusal, and the wait.  Follows no redirection: a secret stays with the server
-that it is for.
+Owns what an outage is, as opposed to a refusal, and the wait, which is as long as the server asks for.  Follows no
+redirection: a secret stays with the server that it is for.  An answer is read up to a bound, and not unpacked.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from http.client import HTTPException, InvalidURL
 from time import monotonic
 from typing import Any, Final, TypeVar
@@ -19,6 +21,10 @@ from pybroker.operating_system import system_reason
 
 ASKS_FOR_PATIENCE: Final = frozenset({429, 502, 503, 504})
 ASK_AGAIN_AFTER_S: Final = 0.5
+# A server may ask for any time.
+PAUSE_MAX_S: Final = 300.0
+BYTES_MAX: Final = 64 * 1024 * 1024
+_CANNOT_BE_SENT: Final = "cannot be asked: its URL is none of HTTP, or the URL or a header has characters that none has"
 
 _T = TypeVar("_T")
 
@@ -26,10 +32,18 @@ _log = logging.getLogger(__name__)
 
 
 class Away(Exception):
-    """The server cannot be had now."""
+    """The server cannot be had now; ``pause_s`` is how long it asks to be left alone."""
+
+    def __init__(self, told: str, pause_s: float = 0.0) -> None:
+        super().__init__(told)
+        self.pause_s = pause_s
 
 
-class CodeRefused(Exception):
+class CallRefused(Exception):
+    """What a wait does not change: the request cannot be sent, or the answer cannot be read."""
+
+
+class CodeRefused(CallRefused):
     """The server answers with a code that a wait does not change."""
 
     def __init__(self, code: int) -> None:
@@ -41,21 +55,43 @@ class ServerGone(RuntimeError):
     """The server was away for longer than the connector waits, or the waiting was ended."""
 
 
-def body_of(request: Request, timeout_s: float, most: int | None = None) -> bytes:
-    """What a server answers, up to ``most`` bytes; raises `Away` and `CodeRefused`."""
+def body_of(url: str, headers: Mapping[str, str], timeout_s: float, sent: bytes | None = None) -> bytes:
+    """What a server answers to GET, or to POST where something is sent; raises `Away` and `CallRefused`.
+
+    Neither quotes the URL or a header, which may have what a reference has found.
+    """
     try:
-        with build_opener(_NoRedirect).open(request, timeout=timeout_s) as reply:
-            found: bytes = reply.read(most)
-            return found
+        with build_opener(_NoRedirect).open(Request(url, sent, dict(headers)), timeout=timeout_s) as reply:
+            packed = reply.headers.get("Content-Encoding", "identity").strip().lower()
+            if packed not in ("", "identity"):
+                raise CallRefused(f"answers with content that is packed by {packed[:20]}, which was not asked for")
+            found: bytes = reply.read(BYTES_MAX + 1)
     except HTTPError as error:
         with error:
             if error.code in ASKS_FOR_PATIENCE:
-                raise Away(f"answers {error.code}") from None
+                raise Away(f"answers {error.code}", _asked_pause_s(error.headers.get("Retry-After"))) from None
             raise CodeRefused(error.code) from None
-    except InvalidURL:
-        raise
+    except (InvalidURL, UnicodeError):
+        raise CallRefused(_CANNOT_BE_SENT) from None
     except (URLError, HTTPException, OSError) as error:
         raise Away(f"does not answer: {system_reason(error)}") from None
+    except ValueError:
+        raise CallRefused(_CANNOT_BE_SENT) from None
+    if len(found) > BYTES_MAX:
+        raise CallRefused(f"answers with more than {BYTES_MAX} bytes")
+    return found
+
+
+def _asked_pause_s(header: str | None) -> float:
+    """What ``Retry-After`` says, seconds or a date; 0 for what is neither."""
+    text = (header or "").strip()
+    if text.isascii() and text.isdigit():
+        return float(text[:10])
+    try:
+        moment = parsedate_to_datetime(text)
+    except ValueError:
+        return 0.0
+    return (moment.replace(tzinfo=moment.tzinfo or UTC) - datetime.now(UTC)).total_seconds()
 
 
 def waited_for(work: Work, server: str, ask: Callable[[], _T]) -> _T:
@@ -72,7 +108,8 @@ def waited_for(work: Work, server: str, ask: Callable[[], _T]) -> _T:
                 told = "%s: %s: %s; waiting for it up to %.0f s"
                 _log.warning(told, work.name, server, away, work.patience_s)
                 is_away = True
-            work.ends.wait(ASK_AGAIN_AFTER_S)
+            pause_s = min(max(away.pause_s, ASK_AGAIN_AFTER_S), PAUSE_MAX_S)
+            work.ends.wait(min(pause_s, max(deadline - monotonic(), 0.0)))
             continue
         if is_away:
             _log.warning("%s: %s answers again", work.name, server)

@@ -4,7 +4,8 @@ A document's id is its record's topic, partition and offset, or its key.  So a d
 itself, and none is there twice.  By key a tombstone deletes, and a record's offset is its document's external version,
 as with Connect's sink.  So the server refuses what a supervisor that was replaced sends late, and that counts as taken.
 
-Owns the requests.  A server that is away, or asks for patience (429, 503), is waited for.  A document that it refuses
+Owns the requests, each of so many documents and bytes at most.  A server that is away, or asks for patience (429,
+503), is waited for.  A document that it refuses
 ends the connector; where errors are tolerated it is passed over, and its record is a dead letter.
 """
 
@@ -15,7 +16,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
-from urllib.request import Request
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -23,12 +23,17 @@ from pyspark.sql import functions as F
 from pybroker.connectors.declared.transforms import quoted
 from pybroker.connectors.kinds.connector_runs import RecordRefused, Run, Work
 from pybroker.connectors.kinds.dead_letters import TARGET
-from pybroker.connectors.kinds.http_calls import ASKS_FOR_PATIENCE, Away, CodeRefused, body_of, waited_for
+from pybroker.connectors.kinds.exact_json import parsed
+from pybroker.connectors.kinds.http_calls import ASKS_FOR_PATIENCE, Away, CallRefused, CodeRefused, body_of, waited_for
 from pybroker.connectors.kinds.record_forms import fields_of
 from pybroker.connectors.kinds.refused_records import Refusal
 from pybroker.connectors.kinds.sink_queries import start_sink
 
 _TIMEOUT_S: Final = 60.0
+# Of a request; a document that has more goes alone.
+_BYTES_MAX: Final = 8 * 1024 * 1024
+# Of what a server says of a document, which is a header of its dead letter.
+_REASON_MAX: Final = 2_000
 # A request of which one document may be the reason: it is sent again by halves.
 _ASKS_FOR_LESS: Final = frozenset({400, 413})
 _MISSING: Final = 404
@@ -53,6 +58,11 @@ class _Document:
     offset: int
     lines: tuple[str, ...]
 
+    @property
+    def size(self) -> int:
+        """Characters, of which UTF-8 has one byte or some."""
+        return sum(map(len, self.lines))
+
     def refused(self, reason: str) -> Refusal:
         return Refusal(self.topic, self.partition, self.offset, f"{TARGET}: {reason}")
 
@@ -65,9 +75,9 @@ def start(work: Work) -> Run:
 class _HttpSink:
     def __init__(self, work: Work) -> None:
         self._work = work
-        self._address = f"{str(work.value('url')).rstrip('/')}/_bulk"
+        self._address = _bulk(work.value("url"))
         # As it stands in errors, which Spark writes to its log, and in dead letters: what a reference finds may not.
-        self._url = f"{work.shown('url').rstrip('/')}/_bulk"
+        self._url = _bulk(work.shown("url"))
         self._by_key: bool = work.value("id.mode").lower() == "key"
         self._headers = {"Content-Type": "application/x-ndjson"}
         if authorization := work.value("http.authorization"):
@@ -85,15 +95,20 @@ class _HttpSink:
     def _write(self, rows: Iterator[Any]) -> list[Refusal]:
         refused: list[Refusal] = []
         documents: list[_Document] = []
+        size = 0
         for row in rows:
             document = self._document(row)
             if self._by_key and row["_key"] is None:
                 refused.append(self._tolerated(document.refused("there is no key, and id.mode is key")))
                 continue
+            if documents and size + document.size > _BYTES_MAX:
+                refused += self._send(documents)
+                documents, size = [], 0
             documents.append(document)
+            size += document.size
             if len(documents) >= self._work.value("batch.size"):
                 refused += self._send(documents)
-                documents = []
+                documents, size = [], 0
         return refused + (self._send(documents) if documents else [])
 
     def _document(self, row: Any) -> _Document:
@@ -124,20 +139,22 @@ class _HttpSink:
     def _sent(self, body: bytes, documents: Sequence[_Document]) -> list[Refusal]:
         """The documents that are refused; raises `Away` where all have to be sent again."""
         try:
-            answer = json.loads(body_of(Request(self._address, body, self._headers, method="POST"), _TIMEOUT_S))
-        except CodeRefused as error:
-            if error.code in _ASKS_FOR_LESS:
+            answer = parsed(body_of(self._address, self._headers, _TIMEOUT_S, body))
+        except CallRefused as error:
+            if isinstance(error, CodeRefused) and error.code in _ASKS_FOR_LESS:
                 raise _TooMuch(f"{self._url} {error}") from None
             raise RequestRefused(f"{self._url} {error}") from None
-        except ValueError:
-            raise RequestRefused(f"{self._url} answers with no JSON") from None
+        except ValueError as error:
+            raise RequestRefused(f"{self._url} answers with no JSON: {error}") from None
         return self._judged(answer, documents)
 
     def _judged(self, answer: Any, documents: Sequence[_Document]) -> list[Refusal]:
         listed = answer.get("items") if isinstance(answer, dict) else None
         if not isinstance(listed, list) or len(listed) != len(documents):
             raise RequestRefused(f"{self._url} answers with no item for each of {len(documents)} documents")
-        items = [next(iter(item.values())) for item in listed]
+        items = [_outcome(item) for item in listed]
+        if None in items:
+            raise RequestRefused(f"{self._url} answers with an item that has no status")
         failed = [
             (document, item)
             for document, item in zip(documents, items, strict=True)
@@ -145,7 +162,7 @@ class _HttpSink:
         ]
         if any(item["status"] in ASKS_FOR_PATIENCE for _, item in failed):
             raise Away("asks for patience")
-        return [self._tolerated(each.refused(json.dumps(item.get("error", item["status"])))) for each, item in failed]
+        return [self._tolerated(each.refused(_reason(item.get("error", item["status"])))) for each, item in failed]
 
     def _is_settled(self, item: Mapping[str, Any]) -> bool:
         """Whether a document is not taken because that is done: what is deleted twice is gone."""
@@ -157,3 +174,25 @@ class _HttpSink:
         if not self._work.tolerates_errors:
             raise RecordRefused(f"{self._url}: {refused}")
         return refused
+
+
+def _bulk(url: str) -> str:
+    """Where a server takes bulk requests: below its path, before its query; a fragment is not sent."""
+    path, mark, query = url.strip().partition("#")[0].partition("?")
+    return f"{path.rstrip('/')}/_bulk{mark}{query}"
+
+
+def _outcome(item: Any) -> Any:
+    """What became of one document; None for what says nothing of it."""
+    outcome = next(iter(item.values()), None) if isinstance(item, dict) else None
+    status = outcome.get("status") if isinstance(outcome, dict) else None
+    return outcome if isinstance(status, int) else None
+
+
+def _reason(error: Any) -> str:
+    """What the server says of a document."""
+    try:
+        told = json.dumps(error, default=str)
+    except RecursionError:
+        told = "an error that is nested too deep"
+    return told if len(told) <= _REASON_MAX else f"{told[:_REASON_MAX]}…"

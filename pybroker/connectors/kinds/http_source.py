@@ -15,16 +15,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 from urllib.parse import urlencode
-from urllib.request import Request
 
 from pybroker.connectors.kinds.connector_runs import Run, Work
-from pybroker.connectors.kinds.exact_json import Digits, json_text, key_of, parsed
-from pybroker.connectors.kinds.http_calls import CodeRefused, body_of, waited_for
+from pybroker.connectors.kinds.exact_json import Digits, NestedTooDeep, json_text, key_of, parsed
+from pybroker.connectors.kinds.http_calls import CallRefused, body_of, waited_for
 from pybroker.connectors.kinds.polled_runs import Polled, PolledRun
 from pybroker.connectors.state.state_records import canonical
 
 _TIMEOUT_S: Final = 30.0
-_BYTES_MAX: Final = 64 * 1024 * 1024
 _OFFSET: Final = "offset"
 
 
@@ -33,7 +31,7 @@ class ReplyRefused(RuntimeError):
 
 
 class _ValueRefused(Exception):
-    """A value of a reply cannot be told from those before."""
+    """A value of a reply cannot be told from those before, or cannot be written."""
 
 
 def start(work: Work) -> Run:
@@ -44,7 +42,7 @@ def start(work: Work) -> Run:
 class _HttpPoller:
     def __init__(self, work: Work, offsets: Mapping[str, Mapping[str, Any]]) -> None:
         self._work = work
-        self._address: str = work.value("url")
+        self._address: str = work.value("url").partition("#")[0]
         # As it stands in errors, statuses and the log: what a reference finds may not.
         self._url = work.shown("url")
         self._pointer = [part for part in str(work.value("records.path")).split(".") if part]
@@ -66,8 +64,14 @@ class _HttpPoller:
         polled = Polled(has_more=bool(self._field))
         found = self._new(listed, polled) if self._field else listed
         for each in found:
-            key = key_of(each, self._keys) if self._keys and isinstance(each, dict) else None
-            polled.records.append((key, json_text(each).encode()))
+            try:
+                key = key_of(each, self._keys) if self._keys and isinstance(each, dict) else None
+                polled.records.append((key, json_text(each).encode()))
+            except NestedTooDeep as error:
+                reason = f"a value of {self._url} cannot be written: {error}"
+                if not self._work.tolerates_errors:
+                    raise ReplyRefused(reason) from None
+                polled.passed_over, polled.reason = polled.passed_over + 1, reason
         if self._field and found:
             self._last = max(each[self._field] for each in found)
             # A float of the topic of offsets would round it.
@@ -83,15 +87,11 @@ class _HttpPoller:
         if self._parameter and self._last is not None:
             url += ("&" if "?" in url else "?") + urlencode({self._parameter: self._last})
         try:
-            raw = body_of(Request(url, headers=self._headers), _TIMEOUT_S, _BYTES_MAX + 1)
-        except CodeRefused as error:
+            return parsed(body_of(url, self._headers, _TIMEOUT_S))
+        except CallRefused as error:
             raise ReplyRefused(f"{self._url} {error}") from None
-        if len(raw) > _BYTES_MAX:
-            raise ReplyRefused(f"{self._url} answers with more than {_BYTES_MAX} bytes")
-        try:
-            return parsed(raw)
-        except ValueError:
-            raise ReplyRefused(f"{self._url} answers with no JSON") from None
+        except ValueError as error:
+            raise ReplyRefused(f"{self._url} answers with no JSON: {error}") from None
 
     def _listed(self, document: Any) -> list[Any]:
         for part in self._pointer:
@@ -113,7 +113,7 @@ class _HttpPoller:
             except _ValueRefused as error:
                 if not self._work.tolerates_errors:
                     raise ReplyRefused(str(error)) from None
-                refused.add(json_text(value))
+                refused.add(_known_by(value))
                 polled.reason = str(error)
                 continue
             if isinstance(offset, str):
@@ -153,3 +153,11 @@ def _comparable(last: Any, offset: int | Decimal | str, what: str) -> Any:
     if isinstance(last, str) != isinstance(offset, str):
         raise _ValueRefused(f"{what} is a number here and a text there")
     return last
+
+
+def _known_by(value: Any) -> str:
+    """What tells a value that is passed over from another one."""
+    try:
+        return json_text(value)
+    except NestedTooDeep as error:
+        return str(error)

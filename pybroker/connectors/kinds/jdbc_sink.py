@@ -11,7 +11,7 @@ Owns the statements; `refused_rows` has those for rows that PostgreSQL refuses. 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -92,6 +92,9 @@ class _JdbcSink:
         if self._work.value("pk.mode").lower() != "record_key":
             return found
         kind = rows.schema["_key"].dataType
+        if not isinstance(kind, StructType) and len(self._keys) > 1:
+            told = "and the key is one value: key.converter.schema makes a struct"
+            raise TableRefused(f"pk.fields names {', '.join(self._keys)}, {told}")
         if isinstance(kind, StructType):
             return found.withColumns({name: F.col("_key").getField(name) for name in self._keys})
         return found.withColumn(self._keys[0], F.col("_key"))
@@ -100,14 +103,15 @@ class _JdbcSink:
         columns = [name for name in fields_of(rows) if name != _DELETED]
         nested = [name for name in columns if isinstance(rows.schema[name].dataType, (ArrayType, MapType, StructType))]
         plain = rows.withColumns({name: F.to_json(spark_quoted(name)) for name in nested}) if nested else rows
-        staged = plain.select(*_staged(rows, columns))
+        staged = plain.select(*_staged(rows, columns, self._keys if self._is_upsert else []))
         types = {name: _type_of(rows.schema[name].dataType) for name in columns}
+        lists = [name for name in columns if isinstance(rows.schema[name].dataType, ArrayType)]
         query = query_of(rows)
         failures = 0
         while True:
             self._database.wait_until_it_answers(rows.sparkSession)
             try:
-                return self._write_once(staged, table, types, query, epoch)
+                return self._write_once(staged, table, types, lists, query, epoch)
             except (Py4JJavaError, PySparkException) as error:
                 if (told := refused_record(error)) is not None:
                     raise RecordRefused(told) from None
@@ -116,7 +120,13 @@ class _JdbcSink:
                     raise
 
     def _write_once(
-        self, staged: DataFrame, table: str, types: Mapping[str, str], query: str, epoch: int
+        self,
+        staged: DataFrame,
+        table: str,
+        types: Mapping[str, str],
+        lists: Sequence[str],
+        query: str,
+        epoch: int,
     ) -> list[Refusal]:
         spark = staged.sparkSession
         if not self._has_marks:
@@ -132,7 +142,7 @@ class _JdbcSink:
             keys = self._keys if self._is_upsert else []
             taking = by_row_where_it_fails(
                 quoted(_STAGING),
-                lambda condition: takeover(_STAGING, table, wanted, keys, condition),
+                lambda condition: takeover(_STAGING, table, wanted, keys, condition, lists),
                 ", ".join(map(literal, of_query)),
                 is_tolerant=is_tolerant,
             )
@@ -192,12 +202,23 @@ def columns_query(table: str) -> str:
 
 
 def takeover(
-    staging: str, table: str, types: Mapping[str, str], keys: Sequence[str], condition: str = "TRUE"
+    staging: str,
+    table: str,
+    types: Mapping[str, str],
+    keys: Sequence[str],
+    condition: str = "TRUE",
+    lists: Collection[str] = (),
 ) -> list[str]:
-    """The statements that take rows over: by ``keys`` the last one of each, or all where there are none."""
+    """The statements that take rows over: by ``keys`` the last one of each, or all where there are none.
+
+    ``lists`` are columns whose values are lists of JSON, which an array of PostgreSQL is made of.
+    """
     columns = ", ".join(map(quoted, types))
     # The staging table has Spark's types: of a column of PostgreSQL's own, such as uuid or jsonb, text.
-    typed = ", ".join(f"{quoted(name)}::{kind}" for name, kind in types.items())
+    typed = ", ".join(
+        _array(quoted(name), kind) if name in lists and kind.endswith("[]") else f"{quoted(name)}::{kind}"
+        for name, kind in types.items()
+    )
     target = identifier(table)
     if not keys:
         return [
@@ -214,6 +235,11 @@ def takeover(
         f"INSERT INTO {target} ({columns}) SELECT {typed} FROM ({latest}) AS latest WHERE NOT latest.{_DELETED} "
         f"ON CONFLICT ({by}) DO " + (f"UPDATE SET {changed}" if rest else "NOTHING"),
     ]
+
+
+def _array(column: str, kind: str) -> str:
+    elements = f"ARRAY(SELECT jsonb_array_elements_text({column}::jsonb))"
+    return f"CASE WHEN {column} IS NOT NULL THEN {elements}::{kind} END"
 
 
 def marked(statements: Sequence[str], connector: str, table: str, query: str, epoch: int) -> list[str]:
@@ -238,9 +264,14 @@ def condition_of(connector: str, table: str, query: str) -> str:
     return f"connector = {literal(connector)} AND table_name = {literal(table)} AND query_id = {literal(query)}"
 
 
-def _staged(rows: DataFrame, columns: Sequence[str]) -> list[Column]:
-    """The columns of the transaction's table; what PostgreSQL has not is left out, and the row is at fault."""
+def _staged(rows: DataFrame, columns: Sequence[str], keys: Sequence[str]) -> list[Column]:
+    """The columns of the transaction's table; what PostgreSQL has not is left out, and the row is at fault.
+
+    So is one without a value in a column of its key: it would replace and delete nothing.
+    """
     fault, kept = F.lit(None).cast("string"), []
+    for name in keys:
+        fault = F.when(F.col(spark_quoted(name)).isNull(), f"there is no {name}, a column of the key").otherwise(fault)
     for name in columns:
         field = F.col(spark_quoted(name))
         if (lacking := lacks(name, rows.schema[name].dataType)) is not None:

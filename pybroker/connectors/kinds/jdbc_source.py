@@ -83,10 +83,20 @@ class _JdbcPoller:
             self._check_none(found)
             return Polled()
         self._last = [str(each) for each in last]
-        records: list[tuple[bytes | None, bytes | None]] = [
-            (self._key(row), row.encode()) for row in rows.split(_BETWEEN)
-        ]
-        return Polled(records, [(self._partition, dict(zip(self._modes, self._last, strict=True)))])
+        return self._polled(rows.split(_BETWEEN))
+
+    def _polled(self, rows: Sequence[str]) -> Polled:
+        """Rows as records; one of which no key can be made is passed over where that is tolerated."""
+        polled = Polled([], [(self._partition, dict(zip(self._modes, self._last, strict=True)))])
+        for row in rows:
+            try:
+                polled.records.append((self._key(row), row.encode()))
+            except ValueError as error:
+                reason = f"of a row no key can be made: {error}"
+                if not self._work.tolerates_errors:
+                    raise QueryRefused(reason) from None
+                polled.passed_over, polled.reason = polled.passed_over + 1, reason
+        return polled
 
     def close(self) -> None:
         """See `Poller`."""

@@ -1,7 +1,7 @@
 """Lines of files that are no rows: counted, and dead letters where a topic is named for them.
 
-Spark tells a line's file, and not where in the file it is; so a dead letter is the line itself.  Rows and dead letters
-of a micro-batch are two epochs of the query.  That of the rows has the name which the sink of topics gives by itself.
+A dead letter is the line itself.  Spark tells its file, and `line_places` its number.  Rows and dead letters of a
+micro-batch are two epochs of the query.  That of the rows has the name which the sink of topics gives by itself.
 Between two attempts of one micro-batch a connector may be given a topic of dead letters.
 
 Owns the count, its words, and the reasons.
@@ -10,10 +10,11 @@ Owns the count, its words, and the reasons.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Final
+from typing import Any, Final
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
@@ -22,6 +23,7 @@ from pybroker.connectors.declared.common_keys import DEAD_LETTERS
 from pybroker.connectors.declared.transforms import quoted
 from pybroker.connectors.kinds.connector_runs import Work
 from pybroker.connectors.kinds.dead_letters import write_letters
+from pybroker.connectors.kinds.line_places import numbers_of
 from pybroker.connectors.kinds.query_epochs import query_of, write_once
 from pybroker.pipeline.converters.decoding import ERROR_SUFFIX
 from pybroker.pipeline.converters.json_values import json_of
@@ -32,8 +34,16 @@ from pybroker.pipeline.topics.writers import default_group
 NO_ROW: Final = "_pybroker_no_row"
 FILE: Final = "_pybroker_file"
 _HEADERS: Final = "array<struct<key string, value binary>>"
+# Lines of a micro-batch that are searched for in their files.
+_SEARCHED_MAX: Final = 10_000
 
 _log = logging.getLogger(__name__)
+
+
+def line_numbers(work: Work, file: str, texts: Collection[str]) -> Mapping[str, Sequence[int]]:
+    """The numbers of lines of a file, by their texts."""
+    has_header = work.value("format").lower() == "csv" and bool(work.value("header"))
+    return numbers_of(file, texts, has_header=has_header)
 
 
 class _Lines:
@@ -42,22 +52,22 @@ class _Lines:
     def __init__(self, work: Work) -> None:
         self.work = work
         self._count = 0
-        self._file = ""
+        self._place = ""
 
     def remark(self) -> str | None:
         """See `Watch`."""
-        return f"lines that are no rows: {self._count}, the last in {self._file}" if self._count else None
+        return f"lines that are no rows: {self._count}, the last in {self._place}" if self._count else None
 
-    def note(self, count: int, file: str) -> None:
-        """So many lines of a micro-batch, some of them in a file."""
+    def note(self, count: int, file: str, numbers: Sequence[int]) -> None:
+        """So many lines of a micro-batch, some of them in a file, with the numbers of these where they are known."""
         if not count:
             return
         self._count += count
-        self._file = file
+        self._place = f"{file}, line {numbers[-1]}" if numbers else file
         if self.work.value("errors.log.enable"):
             topic: str = self.work.value(DEAD_LETTERS)
             told = "%s: %d lines are no rows and are passed over, some of them in %s; %d since the start%s"
-            _log.warning(told, self.work.name, count, file, self._count, f": see {topic}" if topic else "")
+            _log.warning(told, self.work.name, count, self._place, self._count, f": see {topic}" if topic else "")
 
 
 class CountedLines(_Lines):
@@ -78,11 +88,12 @@ class CountedLines(_Lines):
     def rows(self, found: DataFrame) -> DataFrame:
         """Without the lines that are no rows, which Spark counts."""
         count, file = F.count(NO_ROW).alias("count"), F.max(FILE).alias("file")
-        return _rows(found.observe(NO_ROW, count, file))
+        return _rows(found.observe(NO_ROW, count, file, F.max_by(NO_ROW, FILE).alias("text")))
 
     def _tell(self, metric: str, values: Row) -> None:
-        if metric == NO_ROW:
-            self.note(values["count"], values["file"])
+        if metric == NO_ROW and values["count"]:
+            file, text = values["file"], values["text"]
+            self.note(values["count"], file, line_numbers(self.work, file, {text}).get(text, ()))
 
 
 class LineLetters(_Lines):
@@ -101,16 +112,26 @@ class LineLetters(_Lines):
             found = batch.persist()
             kept.callback(found.unpersist)
             bad, query = found.where(F.col(NO_ROW).isNotNull()), query_of(batch)
-            write_letters(self.work, self._letters(bad), ("file",), f"{self.work.group}-dead-{query}", epoch)
+            places = self._places(bad)
+            letters = self._letters(bad, places)
+            write_letters(self.work, letters, ("file", "line"), f"{self.work.group}-dead-{query}", epoch)
             write_once(self._records(_rows(found)), self.work.cluster, default_group(query or None), epoch)
             for count, file in bad.select(F.count(NO_ROW), F.max(FILE)).collect():
-                self.note(count, file)
+                self.note(count, file, max((numbers for at, _, numbers in places if at == file), default=()))
 
     def rows(self, found: DataFrame) -> DataFrame:
         """Without the lines that are no rows."""
         return _rows(found)
 
-    def _letters(self, bad: DataFrame) -> DataFrame:
+    def _places(self, bad: DataFrame) -> list[tuple[str, str, Sequence[int]]]:
+        """The files, texts and numbers of lines that are no rows; those of the first ones, where they are many."""
+        texts: dict[str, set[str]] = {}
+        for file, text in bad.select(FILE, NO_ROW).limit(_SEARCHED_MAX).collect():
+            texts.setdefault(file, set()).add(text)
+        found = {file: line_numbers(self.work, file, wanted) for file, wanted in texts.items()}
+        return [(file, text, numbers) for file, of_file in found.items() for text, numbers in of_file.items()]
+
+    def _letters(self, bad: DataFrame, places: Sequence[tuple[str, str, Sequence[int]]]) -> DataFrame:
         schema: str = self.work.value("schema")
         form: str = self.work.value("format").lower()
         letters = bad.select(
@@ -118,12 +139,21 @@ class LineLetters(_Lines):
             F.col(NO_ROW).cast("binary").alias("raw_value"),
             F.lit(None).cast(_HEADERS).alias("headers"),
             F.col(FILE).alias("file"),
-            F.col(NO_ROW).alias("line"),
+            F.col(NO_ROW).alias("text"),
         )
         reason = F.lit(f"is no line of {form} with the columns {schema}")
         if form == "json":
-            letters = json_of(schema)(letters, "line")
-            reason = F.coalesce(F.col(f"line{ERROR_SUFFIX}"), reason)
+            letters = json_of(schema)(letters.withColumn("json", F.col("text")), "json")
+            reason = F.coalesce(F.col(f"json{ERROR_SUFFIX}"), reason)
+        lines: dict[str, Any] = {
+            "file": [file for file, _, _ in places],
+            "text": [text for _, text, _ in places],
+            "line": [",".join(map(str, numbers)) for _, _, numbers in places],
+        }
+        texts = pa.table(lines, pa.schema([(name, pa.string()) for name in lines]))
+        numbered = bad.sparkSession.createDataFrame(texts, "file string, text string, line string")
+        # A join by hashes would change which task writes what, and with it what a repeat passes over.
+        letters = letters.join(F.broadcast(numbered), ["file", "text"], "left")
         return letters.withColumn("error", F.concat(F.lit("value: "), reason))
 
 

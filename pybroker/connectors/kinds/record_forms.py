@@ -84,11 +84,14 @@ def with_own_columns(rows: DataFrame, topic: str) -> DataFrame:
 
 
 def transformed(rows: DataFrame, transforms: Sequence[Transform]) -> DataFrame:
-    """Flat rows behind the transforms; AnalysisException for what Spark does not understand."""
+    """Flat rows behind the transforms; `FormRefused`, AnalysisException for what Spark does not understand."""
     for transform in transforms:
-        projection = transform.projection(fields_of(rows))
+        projection = transform.projection({name: rows.schema[name].dataType.simpleString() for name in fields_of(rows)})
         found = rows if projection.where is None else rows.where(projection.where)
         rows = found.selectExpr(*projection.columns)
+        names = [name.lower() for name in rows.columns]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise FormRefused(f"transforms.{transform.name} gives two columns with the name {twice}")
     return rows
 
 

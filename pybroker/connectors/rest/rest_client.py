@@ -182,14 +182,14 @@ def _document(raw: bytes) -> Any:
         return None
     try:
         return json.loads(raw)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ReplyRefused("the reply is no JSON: is this Kafka Connect's REST interface?") from None
 
 
 def _message(raw: bytes, code: int) -> str:
     try:
         found = json.loads(raw)
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     message = found.get("message") if isinstance(found, dict) else None
     return str(message) if message else f"the reply is {code}"

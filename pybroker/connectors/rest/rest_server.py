@@ -16,7 +16,7 @@ import hmac
 import ipaddress
 import json
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -31,6 +31,7 @@ from pybroker.connectors.supervision.membership import GroupRefused, Waits
 
 BODY_BYTES_MAX: Final = 1024 * 1024
 AGAIN_AFTER_S: Final = 1
+_DEPTH_MAX: Final = 64
 _JSON_OR_WIDER: Final = frozenset({"application/json", "application/*", "*/*"})
 # What Java's String.trim takes off.
 _BLANK: Final = "".join(map(chr, range(33)))
@@ -120,11 +121,19 @@ def _guard(logins: Mapping[str, str]) -> Any:
         if not logins and "Origin" in request.headers:
             return _error(_FORBIDDEN, "a page in a browser is not served without a login")
         # A page whose name was made to lead to this machine sends no Origin to itself.
-        if not logins and not _is_loopback(request.url.host or ""):
+        if not logins and not _is_loopback(_host(request)):
             return _error(_FORBIDDEN, "without a login this machine is served by its own name alone: localhost")
         return await handler(request)
 
     return guard
+
+
+def _host(request: web.Request) -> str:
+    """The name by which this machine was asked; none where it is no name of a host."""
+    try:
+        return request.url.host or ""
+    except ValueError:
+        return ""
 
 
 def _is_let_in(header: str, logins: Mapping[str, str]) -> bool:
@@ -327,9 +336,28 @@ async def _body(request: web.Request) -> Any:
     if request.content_type != "application/json":
         raise web.HTTPUnsupportedMediaType
     try:
-        return json.loads(await request.text(), object_pairs_hook=_without_doubles)
-    except (ValueError, RecursionError) as error:
+        body = json.loads(await request.text(), object_pairs_hook=_without_doubles, parse_constant=_no_constant)
+    except (ValueError, RecursionError, LookupError) as error:  # the last one for a charset that is none
         raise RequestRefused(BAD_REQUEST, f"the body is no JSON: {error}") from None
+    _check_depth(body)
+    return body
+
+
+def _check_depth(body: Any) -> None:
+    """Refuse what is nested deeper than any request: what is kept of it has to be read again, by whatever stack."""
+    level, found = 0, [body]
+    while found := [each for outer in found if isinstance(outer, (dict, list)) for each in _inner(outer)]:
+        level += 1
+        if level > _DEPTH_MAX:
+            raise RequestRefused(BAD_REQUEST, f"the body is no JSON: it is nested deeper than {_DEPTH_MAX} levels")
+
+
+def _inner(outer: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return outer.values() if isinstance(outer, dict) else outer
+
+
+def _no_constant(constant: str) -> Any:
+    raise ValueError(f"{constant} is no number of JSON")
 
 
 def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -80,8 +80,9 @@ class _Hides(logging.Filter):
 
 
 def _parts(value: str) -> Iterator[str]:
-    """The value, and of a URL what an error may quote without the rest."""
+    """The value, also without a newline at its end, and of a URL what an error may quote without the rest."""
     yield value
+    yield value.strip()
     if "://" not in value:
         return
     _, _, query = value.partition("?")

@@ -101,7 +101,8 @@ class Known:
                 worker, remark = str(said.get("worker_id", "")), said.get("remark")
                 self.statuses[name] = Status(State(said["state"]), said.get("trace"), worker, remark)
         elif name.startswith(_TOPIC_STATUS):
-            topic, _, connector = name.removeprefix(_TOPIC_STATUS).rpartition(_BETWEEN)
+            # No topic has a colon in its name, and a connector may.
+            topic, _, connector = name.removeprefix(_TOPIC_STATUS).partition(_BETWEEN)
             topics = self.topics.setdefault(connector, set())
             topics.discard(topic) if value is None else topics.add(topic)
 
@@ -109,7 +110,7 @@ class Known:
         """A record of the topic of offsets."""
         try:
             connector, partition = json.loads(_text(key))
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, RecursionError):
             return
         if not isinstance(connector, str) or not isinstance(partition, dict):
             return
@@ -190,7 +191,7 @@ def _text(raw: bytes | None) -> str:
 def _document(raw: bytes | None) -> dict[str, Any]:
     try:
         found = json.loads(raw or b"{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     # Connect may write the schema beside it.
     if isinstance(found, dict) and found.keys() == {"schema", "payload"}:

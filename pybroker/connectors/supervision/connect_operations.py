@@ -7,12 +7,12 @@ Owns their meaning, and the documents that answer them.  Knows no HTTP: `rest_se
 from __future__ import annotations
 
 import json
-import re
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
+from pybroker.connectors.declared.common_keys import check_name
 from pybroker.connectors.declared.config_keys import HIDDEN, Key, hidden, is_reference
 from pybroker.connectors.declared.connector_kind import Kind
 from pybroker.connectors.declared.converter_names import CLASSES_OF_CONVERTERS
@@ -42,7 +42,6 @@ from pybroker.connectors.supervision.connector_offsets import (
 from pybroker.connectors.supervision.connector_supervisor import Supervisor
 
 BAD_REQUEST, NOT_FOUND, CONFLICT = 400, 404, 409
-_NAME_LENGTH_MAX: Final = 200
 
 
 class RequestRefused(Exception):
@@ -290,10 +289,8 @@ class Operations:
                 BAD_REQUEST,
                 f"Connector name configuration ({own}) doesn't match connector name in the URL ({name})",
             )
-        if not name.strip() or len(name) > _NAME_LENGTH_MAX or re.search(r"[\x00-\x1f\x7f/\\]", name):
-            raise RequestRefused(
-                BAD_REQUEST, f"a connector's name has 1 to {_NAME_LENGTH_MAX} characters, no slash and no control"
-            )
+        if (wrong := check_name(name)) is not None:
+            raise RequestRefused(BAD_REQUEST, wrong)
         full = {"name": name, **config}
         given = full.get("connector.class", "")
         if kind_named(given) is None and given:

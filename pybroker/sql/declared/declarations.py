@@ -16,13 +16,20 @@ from pybroker.sql.parsing.statements import Create, DeclaredColumn
 from pybroker.sql.relations import event_times
 from pybroker.sql.relations.catalog import KEY, Column, Format, Relation, topic_named
 from pybroker.sql.relations.cluster_port import Changes, Cluster
-from pybroker.sql.relations.format_options import HEADER, REGISTRY, SCHEMA_ID, check_options, with_schema_inside
+from pybroker.sql.relations.format_options import (
+    FULL_NAME,
+    HEADER,
+    OTHER_NAMES,
+    REGISTRY,
+    SCHEMA_ID,
+    check_options,
+    with_schema_inside,
+)
 from pybroker.sql.sql_errors import SqlError, nearest
 
-# By the names that ksqlDB has for the same.
-_OTHER_NAMES: Final = {"kafka_topic": "topic", "value_format": "format", "value_delimiter": "delimiter"}
 _NAMES: Final = (
     *("topic", "format", "key", "key_format", "delimiter", "schema", "message", HEADER, REGISTRY, SCHEMA_ID),
+    FULL_NAME,
     *event_times.OPTIONS,
 )
 _JSON_SR: Final = "json_sr"
@@ -124,7 +131,7 @@ def _number(options: Mapping[str, str], name: str) -> int | None:
 def _options(wanted: Create) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, value in wanted.options.items():
-        own = _OTHER_NAMES.get(name, name)
+        own = OTHER_NAMES.get(name, name)
         if own in found:
             raise SqlError(f"{own} is given twice, once by the name that ksqlDB has for it")
         found[own] = value

@@ -26,6 +26,8 @@ _SAMPLED_PARTITIONS: Final = 2
 _WAIT_MS: Final = 200
 # With more fields than this an object is a map of some kind, whose keys are data.
 _FIELDS_MAX: Final = 400
+# Of a value in a value: DuckDB's parser of types has a bound, too.
+_DEPTH_MAX: Final = 32
 # So many of the samples have to be objects; the others are records that do not fit.
 _OBJECTS_SHARE_MIN: Final = 0.75
 _INT64_MAX: Final = 2**63 - 1
@@ -83,7 +85,10 @@ def json_columns(texts: Sequence[str]) -> tuple[Column, ...]:
     )
     if share < _OBJECTS_SHARE_MIN:
         return ()
-    fields = json.loads(structure)
+    try:
+        fields = json.loads(structure)
+    except RecursionError:  # a record of it may be anything
+        return ()
     if not isinstance(fields, dict) or len(fields) > _FIELDS_MAX:
         return ()
     columns: dict[str, Column] = {}
@@ -109,15 +114,17 @@ def _beyond_bigint(texts: Sequence[str]) -> set[str]:
     return names
 
 
-def duckdb_type(structure: Any) -> str:
-    """The type of a structure as ``json_group_structure`` tells it."""
+def duckdb_type(structure: Any, depth: int = 0) -> str:
+    """The type of a structure as ``json_group_structure`` tells it; JSON of what is nested in ``_DEPTH_MAX`` others."""
+    if isinstance(structure, (list, dict)) and depth == _DEPTH_MAX:
+        return "JSON"
     if isinstance(structure, list):
-        return f"{duckdb_type(structure[0])}[]" if structure else "JSON[]"
+        return f"{duckdb_type(structure[0], depth + 1)}[]" if structure else "JSON[]"
     if isinstance(structure, dict):
         names = {name.lower() for name in structure}
         if not structure or len(structure) > _FIELDS_MAX or len(names) < len(structure):
             return "JSON"
-        fields = (f"{_quoted(name)} {duckdb_type(kind)}" for name, kind in structure.items())
+        fields = (f"{_quoted(name)} {duckdb_type(kind, depth + 1)}" for name, kind in structure.items())
         return f"STRUCT({', '.join(fields)})"
     return _TYPES.get(str(structure), str(structure))
 

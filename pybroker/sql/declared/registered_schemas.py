@@ -38,6 +38,8 @@ def with_registered_schema(relation: Relation) -> Relation:
         return _with(relation, found)
     except (ValueError, RegistryAway) as error:
         raise SqlError(f"{relation.name}: {error}") from error
+    except RecursionError:
+        raise SqlError(f"{relation.name}: its schema in the registry is nested too deep") from None
 
 
 def _subject(relation: Relation) -> str:

@@ -13,7 +13,7 @@ from typing import Final
 from pybroker.sql.fetching.relation_decoding import quoted
 from pybroker.sql.fetching.short_queries import connection_schema
 from pybroker.sql.relations.catalog import Format, Relation
-from pybroker.sql.relations.format_options import DESCRIPTORS
+from pybroker.sql.relations.format_options import DESCRIPTORS, FULL_NAME
 
 # DuckDB sums to this, and Spark to a BIGINT.
 _HUGE: Final = re.compile(r"\bHUGEINT\b")
@@ -27,7 +27,8 @@ def made_schema(relation: Relation) -> dict[str, str]:
     if relation.format is Format.AVRO:
         from pybroker.values.avro_schemas import avro_schema
 
-        return {"schema": json.dumps(avro_schema(columns, relation.name), separators=(",", ":"))}
+        schema = avro_schema(columns, relation.name, relation.options.get(FULL_NAME))
+        return {"schema": json.dumps(schema, separators=(",", ":"))}
     from pybroker.values.protobuf_schemas import protobuf_schema
 
     files, message = protobuf_schema(columns, relation.name)

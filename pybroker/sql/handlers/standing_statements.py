@@ -22,7 +22,7 @@ from pybroker.sql.parsing.standing_selects import StandingSelect
 from pybroker.sql.parsing.statements import Control, CreateAs, Drop, ExplainStanding, InsertSelect, ShowQueries, Verb
 from pybroker.sql.relations import event_times
 from pybroker.sql.relations.catalog import KEY, Column, Relation
-from pybroker.sql.relations.format_options import REGISTRY, SCHEMA_ID
+from pybroker.sql.relations.format_options import FULL_NAME, OTHER_NAMES, REGISTRY, SCHEMA_ID
 from pybroker.sql.sql_errors import Interrupted, SqlError, nearest
 from pybroker.sql.standing.former_rows import delete_rows, ends_of, has_records
 from pybroker.sql.standing.hosted_queries import HostedQueries, HostedQuery
@@ -32,10 +32,9 @@ from pybroker.sql.standing.spark_plans import check_functions, spark_plan
 from pybroker.sql.standing.standing_plans import SparkPlan, declaration
 from pybroker.sql.standing.written_values import WRITTEN, check_fits, format_of, written_relation, written_value
 
-_OTHER_NAMES: Final = {"kafka_topic": "topic", "value_format": "format"}
 _OPTIONS: Final = (
     *("topic", "format", "schema", "message", "key_format", "partitions", "replicas", "retention_ms"),
-    *(REGISTRY, SCHEMA_ID),
+    *(FULL_NAME, REGISTRY, SCHEMA_ID),
     *event_times.OPTIONS,
 )
 
@@ -261,7 +260,7 @@ def _check_loop(topic: str, planned: _Planned) -> None:
 
 
 def _options(wanted: CreateAs) -> dict[str, str]:
-    options = {_OTHER_NAMES.get(name, name): value for name, value in wanted.options.items()}
+    options = {OTHER_NAMES.get(name, name): value for name, value in wanted.options.items()}
     for name in options:
         if name not in _OPTIONS:
             raise SqlError(f"there is no option {name} of CREATE {wanted.kind} AS{nearest(name, _OPTIONS)}")

@@ -121,8 +121,10 @@ def _check_numbers(document: str | None) -> None:
     def refuse(name: str) -> None:
         raise SqlError(f"JSON has no {name}")
 
-    if document is not None:
-        json.loads(document, parse_constant=refuse)
+    try:
+        json.loads("null" if document is None else document, parse_constant=refuse)
+    except RecursionError:
+        raise SqlError("a value is nested too deep") from None
 
 
 def _value(relation: Relation, fields: Sequence[tuple[str, Column]]) -> str:

@@ -22,11 +22,21 @@ _AVRO_FILE: Final = ".avsc"
 REGISTRY: Final = "schema.registry.url"
 SCHEMA_ID: Final = "value_schema_id"
 HEADER: Final = "registry_header"
+# The name of a schema of Avro that is made of columns; one that there is keeps its own.
+FULL_NAME: Final = "value_schema_full_name"
+# By the names that ksqlDB has for the same.
+OTHER_NAMES: Final = {
+    "kafka_topic": "topic",
+    "value_format": "format",
+    "value_delimiter": "delimiter",
+    "value_avro_schema_full_name": FULL_NAME,
+}
 _WITH_HEADER: Final = (Format.AVRO, Format.PROTOBUF, Format.JSON)
 _FORMATS_WITH: Final = {
     "delimiter": (Format.CSV,),
     "schema": (Format.AVRO, Format.PROTOBUF),
     "message": (Format.PROTOBUF,),
+    FULL_NAME: (Format.AVRO,),
     **dict.fromkeys((HEADER, REGISTRY, SCHEMA_ID), _WITH_HEADER),
 }
 

@@ -15,6 +15,7 @@ from pybroker.sql.declared.registered_schemas import with_registered_schema
 from pybroker.sql.fetching.made_schemas import made_schema
 from pybroker.sql.relations.catalog import Column, Format, Relation
 from pybroker.sql.relations.format_options import (
+    FULL_NAME,
     HEADER,
     REGISTRY,
     SCHEMA_ID,
@@ -46,14 +47,14 @@ def written_relation(made: Relation, options: Mapping[str, str], key: Sequence[s
     """
     if made.format is Format.JSON:
         return made
-    own = {name: value for name, value in options.items() if name in (*_OF_SCHEMAS, REGISTRY, SCHEMA_ID)}
+    own = {name: value for name, value in options.items() if name in (*_OF_SCHEMAS, FULL_NAME, REGISTRY, SCHEMA_ID)}
     try:
         if "schema" in own:
             own = with_schema_inside(made.format, own)
         elif REGISTRY in own:
             own = with_registered_schema(replace(made, options=own)).options
         else:
-            own = made_schema(made)
+            own = made_schema(replace(made, options=own))
     except (ValueError, OSError) as error:
         raise SqlError(f"{made.name}: {error}") from error
     except ModuleNotFoundError as error:

@@ -1,0 +1,38 @@
+"""Where lines stand in files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pybroker.connectors.kinds import line_places
+from pybroker.connectors.kinds.line_places import numbers_of
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    made = tmp_path / "a [1] é.csv"
+    made.write_bytes("id,name\r\n1,a\rno row\n\n2,b\nno row\nid,name\n\xe9".encode())
+    return made
+
+
+def test_lines_end_as_sparks_readers_have_it(file: Path) -> None:
+    assert numbers_of(file.as_uri(), {"1,a", "no row", "é", "none"}) == {"1,a": [2], "no row": [3, 6], "é": [8]}
+
+
+def test_a_header_is_no_line_that_is_searched_for(file: Path) -> None:
+    assert numbers_of(file.as_uri(), {"id,name"}) == {"id,name": [1, 7]}
+    assert numbers_of(file.as_uri(), {"id,name"}, has_header=True) == {"id,name": [7]}
+
+
+def test_of_a_text_that_stands_often_the_first_lines_are_told(file: Path) -> None:
+    file.write_text("x\n" * 1_000)
+    assert numbers_of(file.as_uri(), {"x"}) == {"x": list(range(1, 11))}
+
+
+def test_a_line_of_a_file_that_cannot_be_read_here_has_no_number(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert numbers_of("s3a://bucket/a.csv", {"x"}) == {}
+    assert numbers_of((file.parent / "gone").as_uri(), {"x"}) == {}
+    monkeypatch.setattr(line_places, "_BYTES_MAX", 3)
+    assert numbers_of(file.as_uri(), {"no row"}) == {}
