@@ -9,14 +9,20 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from pybroker.extras import how_to_install
 from pybroker.sql.declared import inference
 from pybroker.sql.declared.registered_schemas import with_registered_schema
 from pybroker.sql.parsing.statements import Create, DeclaredColumn
 from pybroker.sql.relations import event_times
 from pybroker.sql.relations.catalog import KEY, Column, Format, Relation, topic_named
 from pybroker.sql.relations.cluster_port import Changes, Cluster
-from pybroker.sql.relations.format_options import HEADER, REGISTRY, SCHEMA_ID, check_options, with_schema_inside
+from pybroker.sql.relations.format_options import (
+    HEADER,
+    REGISTRY,
+    SCHEMA_ID,
+    check_options,
+    missing_library,
+    with_schema_inside,
+)
 from pybroker.sql.sql_errors import SqlError, nearest
 
 # By the names that ksqlDB has for the same.
@@ -193,7 +199,7 @@ def _made_schema(relation: Relation) -> dict[str, str]:
     except ValueError as error:
         raise SqlError(f"{relation.name}: {error}") from error
     except ModuleNotFoundError as error:
-        raise SqlError(f"format {relation.format} needs {error.name}: {how_to_install('sql')}") from error
+        raise missing_library(relation.format, error) from error
 
 
 def _sampled(cluster: Cluster, relation: Relation) -> tuple[Column, ...]:
