@@ -149,11 +149,9 @@ class QueryRun:
     @property
     def failure(self) -> str | None:
         """See `Run`."""
-        from pybroker.pipeline.query_failure import what_ended
+        from pybroker.pipeline.query_failure import failure_of
 
-        if self._query.isActive:
-            return None
-        return what_ended(self._query) or "the query ended without an error"
+        return failure_of(self._query)
 
     @property
     def remark(self) -> str | None:
