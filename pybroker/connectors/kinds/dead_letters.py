@@ -14,12 +14,12 @@ from pyspark.sql import functions as F
 from pybroker.connectors.declared.common_keys import DEAD_LETTERS
 from pybroker.connectors.kinds.connector_runs import Work
 from pybroker.connectors.kinds.query_epochs import write_once
+from pybroker.pipeline.topics.rows import HEADERS_TYPE
 
 # What reasons begin with: the name of a step, a side of the record, or that it was the target which refused it.
 TARGET = "target"
 TRANSFORMS = "transforms"
 
-_HEADERS = "array<struct<key string, value binary>>"
 _PREFIX = "__connect.errors."
 
 
@@ -34,7 +34,7 @@ def write_letters(work: Work, bad: DataFrame, place: Sequence[str], group: str, 
 
 
 def _letters(work: Work, bad: DataFrame, place: Sequence[str]) -> DataFrame:
-    headers = F.coalesce(F.col("headers"), F.array().cast(_HEADERS))
+    headers = F.coalesce(F.col("headers"), F.array().cast(HEADERS_TYPE))
     if work.value("errors.deadletterqueue.context.headers.enable"):
         told: dict[str, Column] = {
             **{name: F.col(name).cast("string") for name in place},
@@ -50,5 +50,5 @@ def _letters(work: Work, bad: DataFrame, place: Sequence[str]) -> DataFrame:
             F.struct(F.lit(_PREFIX + name).alias("key"), text.cast("binary").alias("value"))
             for name, text in told.items()
         ]
-        headers = F.concat(headers, F.array(*own).cast(_HEADERS))
+        headers = F.concat(headers, F.array(*own).cast(HEADERS_TYPE))
     return bad.select(F.col("raw_key").alias("key"), F.col("raw_value").alias("value"), headers.alias("headers"))
