@@ -9,10 +9,11 @@ letters where a topic is named for them.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from pybroker.connectors.declared.common_keys import DEAD_LETTERS
 from pybroker.connectors.declared.transforms import quoted, transforms_of
@@ -39,11 +40,11 @@ def start(work: Work) -> Run:
     return QueryRun(_by_interval(work, writer).start(), work, letters)
 
 
-def _to_topic(work: Work, records: DataFrame) -> Any:
+def _to_topic(work: Work, records: DataFrame) -> DataStreamWriter:
     return _by_interval(work, records.writeStream.format("pybroker").queryName(work.name).options(**work.cluster))
 
 
-def _by_interval(work: Work, writer: Any) -> Any:
+def _by_interval(work: Work, writer: DataStreamWriter) -> DataStreamWriter:
     return writer.option("checkpointLocation", work.directory).trigger(processingTime=work.interval)
 
 

@@ -12,7 +12,6 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -111,7 +110,7 @@ class _Handler:
         if encode is not None:
             self._steps.append(Step("value", encode))
 
-    def take(self, batch: Any, epoch: int) -> None:
+    def take(self, batch: DataFrame, epoch: int) -> None:
         """A micro-batch; raises `RecordRefused` and what the target says."""
         with ExitStack() as kept:
             decoded = _kept(self._decoded(batch), kept)
