@@ -129,8 +129,8 @@ class _FileSink:
         has_many = F.coalesce(F.col(quoted(fields[0])).cast("string").rlike(_LINE_ENDS), F.lit(False))
         places = rows.where(has_many).select(*PLACE)
         found = [
-            Refusal.by_target(*each, "the value has several lines, and format text has one for each")
-            for each in (places if self._work.tolerates_errors else places.limit(1)).collect()
+            Refusal.by_target(topic, partition, offset, "the value has several lines, and format text has one for each")
+            for topic, partition, offset in (places if self._work.tolerates_errors else places.limit(1)).collect()
         ]
         if found and not self._work.tolerates_errors:
             raise RecordRefused(str(found[0]))
