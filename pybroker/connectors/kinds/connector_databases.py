@@ -1,4 +1,4 @@
-"""The database that a connector's keys name; that it is away, and answers again, is told under the connector's name."""
+"""The database that a connector's keys name.  Its outages are lines of the log, under the connector's name."""
 
 from __future__ import annotations
 
