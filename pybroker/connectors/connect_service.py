@@ -32,7 +32,7 @@ from pybroker.connectors.supervision.connect_operations import Operations, group
 from pybroker.connectors.supervision.connector_checkpoints import Checkpoints
 from pybroker.connectors.supervision.connector_offsets import GroupOffsets
 from pybroker.connectors.supervision.connector_supervisor import Supervisor, first_line, topics_of
-from pybroker.connectors.supervision.membership import SESSION_MS, GroupRefused, Membership, Waits
+from pybroker.connectors.supervision.membership import SESSION_MS, Idle, Membership, Waits
 from pybroker.extras import how_to_install
 
 POSTGRES_DRIVER: Final = "org.postgresql:postgresql:42.7.8"
@@ -57,7 +57,7 @@ class Service:
     ready: Callable[[str], None] = print
     _operations: Operations | None = field(default=None, init=False)
     # Why it does not work, while there are no operations.
-    _waits: Waits | GroupRefused = field(default=Waits.NONE_WORKS_YET, init=False)
+    _waits: Idle = field(default=Waits.NONE_WORKS_YET, init=False)
     _works: threading.Event = field(default_factory=threading.Event, init=False)
     # Set when work that is under way has to end.
     _ends: threading.Event = field(default_factory=threading.Event, init=False)
@@ -104,7 +104,7 @@ class Service:
 
                 await asyncio.to_thread(pipeline.end_session, self._spark)
 
-    def _change(self, waits: Waits | GroupRefused | None) -> None:
+    def _change(self, waits: Idle | None) -> None:
         """On the membership's thread."""
         self._waits = waits or Waits.NONE_WORKS_YET
         if waits is None:

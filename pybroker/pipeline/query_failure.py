@@ -19,6 +19,11 @@ def what_ended(query: StreamingQuery) -> str | None:
     return None if error is None else reason_in(str(error))
 
 
+def failure_of(query: StreamingQuery) -> str | None:
+    """Why a query that was to go on has ended by itself; None while it runs."""
+    return None if query.isActive else what_ended(query) or "the query ended without an error"
+
+
 def reason_in(said: str) -> str:
     """The line of an error's text that says what was wrong."""
     lines = [line for line in _HEADING.split(said, maxsplit=1)[0].splitlines() if line.strip()]

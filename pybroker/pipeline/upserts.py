@@ -68,7 +68,7 @@ class Table(NamedTuple):
 
     def creation(self) -> str:
         """The statement that creates it where it is not there."""
-        columns = ", ".join(f'"{name}" {kind}' for name, kind in {**self.columns, **_OWN_COLUMNS}.items())
+        columns = ", ".join(f"{quoted(name)} {kind}" for name, kind in {**self.columns, **_OWN_COLUMNS}.items())
         return f"CREATE TABLE IF NOT EXISTS {self.identifier} ({columns}, PRIMARY KEY ({_quoted(self.key)}))"
 
     def completion(self) -> str:
@@ -97,18 +97,18 @@ class Table(NamedTuple):
     def merge(self, staging: str, epoch: int, query: str | None, *, has_latest_by: bool = False) -> str:
         """The statement that takes over what the staging table has; ``query`` is None outside of any."""
         # The staging table has Spark's types: of a column of PostgreSQL's own, such as uuid or jsonb, text.
-        typed = {name: f'"{name}"::{_value_type(kind)}' for name, kind in self.columns.items()}
+        typed = {name: f"{quoted(name)}::{_value_type(kind)}" for name, kind in self.columns.items()}
         keys = ", ".join(typed[name] for name in self.key)
         order = f'"{_LATEST_BY}" DESC NULLS LAST, ' if has_latest_by else ""
-        rest = [f'"{name}"' for name in self.columns if name not in self.key]
+        rest = [quoted(name) for name in self.columns if name not in self.key]
         is_tombstone = " AND ".join(f"latest.{name} IS NULL" for name in rest) or "FALSE"
-        changed = ", ".join(f"{name} = EXCLUDED.{name}" for name in (*rest, *(f'"{name}"' for name in _OWN_COLUMNS)))
+        changed = ", ".join(f"{name} = EXCLUDED.{name}" for name in (*rest, *map(quoted, _OWN_COLUMNS)))
         written_by = "NULL" if query is None else literal(query)
-        same = " AND ".join(f'known."{name}" = latest."{name}"' for name in self.key)
+        same = " AND ".join(f"known.{name} = latest.{name}" for name in map(quoted, self.key))
         return f"""
             WITH latest AS (
                 SELECT DISTINCT ON ({keys}) {", ".join(f"{at} AS {quoted(name)}" for name, at in typed.items())}
-                FROM "{staging}" WHERE {self._is_newest(epoch, query)} ORDER BY {keys}, {order}"{_POSITION}" DESC
+                FROM {quoted(staging)} WHERE {self._is_newest(epoch, query)} ORDER BY {keys}, {order}"{_POSITION}" DESC
             ), deleted AS (
                 DELETE FROM {self.identifier} AS known USING latest WHERE {same} AND {is_tombstone}
                 AND (known."query_id" IS DISTINCT FROM {written_by} OR known."epoch" <= {epoch})
@@ -122,8 +122,8 @@ class Table(NamedTuple):
     @property
     def _epochs(self) -> str:
         """The table of epochs, which is in the same schema."""
-        schema, dot, _ = self.name.rpartition(".")
-        return f'"{schema}"."{_EPOCHS}"' if dot else f'"{_EPOCHS}"'
+        schema, dot, _ = self.name.partition(".")
+        return identifier(f"{schema}.{_EPOCHS}" if dot else _EPOCHS)
 
     def _is_newest(self, epoch: int, query: str | None) -> str:
         if query is None:

@@ -11,6 +11,7 @@ Counterpart in Kafka: ``PartitionLeaderStrategy`` with ListOffsets, of the admin
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pybroker.cluster.membership.peers import CONTROL
@@ -139,16 +140,12 @@ class PartitionEnds:
             return
         waits_for = set(elsewhere)
 
-        def answered(leader: int, response: Any | None) -> None:
+        def answered(leader: int, response: Any | None, _error: PeerError | None) -> None:
             found.update(() if response is None else question.read(response))
             waits_for.discard(leader)
             if not waits_for:
                 done(found)
 
         for leader, topics in elsewhere.items():
-
-            def told(response: Any | None, _error: PeerError | None, leader: int = leader) -> None:
-                answered(leader, response)
-
-            request = question.request(topics)
+            request, told = question.request(topics), partial(answered, leader)
             peers.ask(leader, request, question.version, told, timeout_ms=ENDS_TIMEOUT_MS, channel=CONTROL)

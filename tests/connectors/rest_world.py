@@ -15,7 +15,7 @@ from pybroker.connectors.state.state_records import Known, Record
 from pybroker.connectors.supervision.connect_operations import Operations
 from pybroker.connectors.supervision.connector_offsets import SinkOffsets
 from pybroker.connectors.supervision.connector_supervisor import Supervisor
-from pybroker.connectors.supervision.membership import GroupRefused, Waits
+from pybroker.connectors.supervision.membership import Idle, Waits
 
 WORKER = "127.0.0.1:8083"
 
@@ -80,14 +80,14 @@ class World:
         self.topics, self.groups = topics, groups
         self.runs: list[Run] = []
         self.supervisor = Supervisor(self.topics, self._start, WORKER)
-        self.waits: Waits | GroupRefused | None = None
+        self.waits: Idle | None = None
         # So many requests are refused before the supervisor works.
         self.refusals = 0
         self._operations = Operations(topics, self.supervisor, groups, WORKER, "0.1.0")
         root = {"version": "0.1.0", "commit": "c", "kafka_cluster_id": cluster_id}
         self.app = make_app(self._works, logins or {}, root)
 
-    def _works(self) -> Operations | Waits | GroupRefused:
+    def _works(self) -> Operations | Idle:
         if self.refusals > 0:
             self.refusals -= 1
             return Waits.NONE_WORKS_YET

@@ -56,7 +56,7 @@ class Source:
         whole = {"name": "s", "connector.class": "JdbcSource", "topic": "t", "connection.url": self._postgres.jdbc_url}
         whole |= {key.replace("_", "."): text for key, text in config.items()}
         assert errors_of(whole) == {}
-        self._monkeypatch.setattr(jdbc_source, "Database", lambda *_: PsqlDatabase(self._postgres, zone))
+        self._monkeypatch.setattr(jdbc_source, "database_of", lambda _: PsqlDatabase(self._postgres, zone))
         place: Any = None
         work = Work("s", kind, whole, None, {}, "", "", lambda _: "", place, threading.Event())
         return jdbc_source._JdbcPoller(work, self.offsets)

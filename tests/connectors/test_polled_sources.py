@@ -89,6 +89,11 @@ class World:
         finally:
             consumer.close()
 
+    @property
+    def is_at_work(self) -> bool:
+        """Whether the thread of a run is left."""
+        return any(thread.name == f"connector-{self.name}" for thread in threading.enumerate())
+
     def offsets(self) -> dict[str, Any]:
         return self.state.known.offsets.get(self.name, {})
 
@@ -177,12 +182,8 @@ def test_a_source_that_does_not_answer_is_left_alone_and_what_it_gives_is_not_wr
     wait_until(lambda: len(server.asked) == 2, "the next run's request")
     second.stop()
     server.may_answer.set()
-    names = {thread.name for thread in threading.enumerate()}
-    assert f"connector-{world.name}" in names, "a run waits for its answer"
-    wait_until(
-        lambda: all(thread.name != f"connector-{world.name}" for thread in threading.enumerate()),
-        "the end of both runs",
-    )
+    assert world.is_at_work, "a run waits for its answer"
+    wait_until(lambda: not world.is_at_work, "the end of both runs")
     assert (world.records(), world.offsets()) == ([], {})
     world.start("HttpSource", url=server.url, **HTTP)
     wait_until(lambda: ids(world) == [1], "what the source has")
@@ -285,6 +286,7 @@ def test_a_run_that_waits_for_a_server_ends_when_it_is_stopped(world: World, ser
     run = world.start("HttpSource", url=server.url, **HTTP, **{"errors.retry.timeout": "-1"})
     wait_until(lambda: server.asked, "a request")
     run.stop()
+    wait_until(lambda: not world.is_at_work, "the end of the run")
 
 
 def test_values_that_cannot_be_compared_are_passed_over_and_counted_where_they_are_tolerated(

@@ -20,7 +20,7 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from pybroker.connectors.rest.rest_server import BODY_BYTES_MAX, ListenRefused, check_listen
 from pybroker.connectors.state.state_records import offset_record
-from pybroker.connectors.supervision.membership import GroupRefused, Waits
+from pybroker.connectors.supervision.membership import GroupRefused, Idle, Waits
 from tests.connectors.rest_world import World
 
 SOURCE = {"connector.class": "FileSource", "path": "/in", "format": "text", "topic": "lines"}
@@ -532,7 +532,7 @@ def test_a_connector_of_connects_own_kinds_is_told_as_unknown(world: World, ask:
     ],
 )
 def test_a_supervisor_that_does_not_work_yet_says_when_to_ask_again(
-    world: World, waits: Waits | GroupRefused, again_after: str | None, message: str
+    world: World, waits: Idle, again_after: str | None, message: str
 ) -> None:
     async def refused() -> tuple[int, str | None, Any]:
         client = await _client_of(world)

@@ -27,7 +27,7 @@ from pybroker.connectors.state.state_records import (
 )
 from pybroker.connectors.state.state_topics import Replaced, StateTopics, create_topics
 from pybroker.connectors.state.worker_settings import WorkerSettings
-from pybroker.connectors.supervision.membership import GroupRefused, Membership, Waits
+from pybroker.connectors.supervision.membership import GroupRefused, Idle, Membership, Waits
 from pybroker.pipeline.topics.librdkafka_settings import client_settings
 from pybroker.security.standard_authorizer import STANDARD_AUTHORIZER
 from pybroker.testing import Broker
@@ -118,7 +118,7 @@ def test_a_policy_that_may_not_be_seen_is_a_warning(guarded: Guarded, caplog: py
 def test_a_group_that_refuses_a_supervisor_is_told_with_the_reason_until_it_does_not(
     guarded: Guarded, caplog: pytest.LogCaptureFixture
 ) -> None:
-    heard: list[Waits | GroupRefused | None] = []
+    heard: list[Idle | None] = []
     member = Membership(guarded.settings, heard.append)
     member.start()
     try:
@@ -160,7 +160,7 @@ def test_a_supervisor_that_was_replaced_writes_nothing(settings: WorkerSettings)
 
 
 def test_one_of_two_supervisors_works_and_the_other_knows_it_and_takes_over(settings: WorkerSettings) -> None:
-    heard: list[tuple[str, Waits | GroupRefused | None]] = []
+    heard: list[tuple[str, Idle | None]] = []
     first = Membership(settings, lambda waits: heard.append(("first", waits)))
     second = Membership(settings, lambda waits: heard.append(("second", waits)))
     first.start()

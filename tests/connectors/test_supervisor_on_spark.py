@@ -54,7 +54,7 @@ def test_rows_of_files_are_in_a_table_once_though_the_supervisor_is_killed_half_
     assert world.sql("SELECT count(*), count(DISTINCT id), min(id), max(id) FROM orders") == ["4000|4000|0|3999"]
     sent = [json.loads(message.value())["id"] for message in values(world, "orders")]
     assert sorted(sent) == list(range(4_000))
-    assert not world.sql("SELECT tablename FROM pg_tables WHERE tablename LIKE 'staging%'")
+    assert not world.sql("SELECT tablename FROM pg_tables WHERE tablename LIKE '%staging%'")
 
 
 def test_a_poison_record_ends_a_sink_or_is_a_dead_letter_with_its_reason(world: World) -> None:

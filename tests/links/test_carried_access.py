@@ -10,6 +10,7 @@ from harness.waiting import wait_until
 from pybroker.cluster.image.link_states import MIRRORING
 from pybroker.testing import Broker
 from tests.cli.command import CommandLine
+from tests.links import linked
 from tests.links.linked import image_of, set_link, wait_for_state
 
 AUTHORIZER = {
@@ -37,7 +38,7 @@ def here(source: Broker) -> Iterator[Broker]:
 
 
 def link(here: Broker, source: Broker, **settings: str) -> None:
-    set_link(here.bootstrap, bootstrap_servers=source.bootstrap, topics="orders", refresh_interval_ms="100", **settings)
+    linked.link(here, source, **settings)
     wait_for_state(here, "orders", MIRRORING)
 
 

@@ -13,6 +13,7 @@ from harness.waiting import PATIENCE_S, wait_until
 from pybroker.cluster.image.link_states import FAILED_OVER, MIRRORING, PROMOTED
 from pybroker.coordinators.news_of_groups import is_news
 from pybroker.testing import Broker, Cluster
+from tests.links import linked
 from tests.links.linked import (
     commit,
     committed,
@@ -41,8 +42,7 @@ def here(source: Broker) -> Iterator[Broker]:
 
 
 def link(here: Broker | Cluster, source: Broker, **settings: str) -> None:
-    given = {"groups": "billing*", **settings}
-    set_link(here.bootstrap, bootstrap_servers=source.bootstrap, topics="orders", refresh_interval_ms="100", **given)
+    linked.link(here, source, **{"groups": "billing*", **settings})
 
 
 def consumer(side: Broker | Cluster, group: str, **settings: str) -> Consumer:

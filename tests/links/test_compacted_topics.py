@@ -10,6 +10,7 @@ from harness.waiting import PATIENCE_S, wait_until
 
 from pybroker.cluster.image.link_states import ADOPTED, FAILED_OVER, MIRRORING, PAUSED, PROMOTED
 from pybroker.testing import Broker, Cluster
+from tests.links import linked
 from tests.links.compacted import (
     CLEANING,
     COMPACTED,
@@ -43,7 +44,7 @@ def here(source: Broker) -> Iterator[Broker]:
 
 
 def link(here: Broker | Cluster, source: Broker | Cluster, **settings: str) -> None:
-    set_link(here.bootstrap, bootstrap_servers=source.bootstrap, topics=TOPIC, refresh_interval_ms="100", **settings)
+    linked.link(here, source, topics=TOPIC, **settings)
 
 
 def mirror(here: Broker, source: Broker) -> None:

@@ -14,7 +14,7 @@ from pybroker.cluster.image.link_states import MIRRORING
 from pybroker.storage.files import os_file
 from pybroker.testing import Broker
 from tests.cli.command import CommandLine
-from tests.links.linked import produce, set_link, stored, wait_for_state, wait_until_mirrored
+from tests.links.linked import link, produce, stored, wait_for_state, wait_until_mirrored
 
 PARTITIONS = 2
 
@@ -30,7 +30,7 @@ def source() -> Iterator[Broker]:
 @pytest.fixture
 def here(source: Broker) -> Iterator[Broker]:
     with Broker() as running:
-        set_link(running.bootstrap, bootstrap_servers=source.bootstrap, topics="orders", refresh_interval_ms="100")
+        link(running, source)
         wait_for_state(running, "orders", MIRRORING)
         wait_until_mirrored(source, running, "orders", PARTITIONS)
         yield running

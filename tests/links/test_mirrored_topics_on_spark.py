@@ -14,7 +14,15 @@ from harness.spark_sessions import SparkSessions
 
 from pybroker.cluster.image.link_states import MIRRORING, PROMOTED
 from pybroker.testing import Broker
-from tests.links.linked import produce, produce_transactions, read_all, set_link, wait_for_state, wait_until_mirrored
+from tests.links.linked import (
+    link,
+    produce,
+    produce_transactions,
+    read_all,
+    set_link,
+    wait_for_state,
+    wait_until_mirrored,
+)
 
 pytestmark = pytest.mark.jvm(needs="spark")
 
@@ -39,8 +47,7 @@ def source() -> Iterator[Broker]:
 @pytest.fixture
 def here(source: Broker) -> Iterator[Broker]:
     with Broker() as running:
-        often = {"refresh_interval_ms": "100"}
-        set_link(running.bootstrap, bootstrap_servers=source.bootstrap, topics="orders", **often)
+        link(running, source)
         wait_for_state(running, "orders", MIRRORING)
         wait_until_mirrored(source, running, "orders", PARTITIONS)
         yield running

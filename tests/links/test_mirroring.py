@@ -26,6 +26,7 @@ from pybroker_protocol.messages.describe_configs import DescribeConfigsRequest, 
 from pybroker_protocol.messages.init_producer_id import InitProducerIdRequest
 from pybroker_protocol.messages.list_offsets import ListOffsetsRequest
 from tests.broker.wire_client import WireClient
+from tests.links import linked
 from tests.links.linked import (
     all_stored,
     alter_link,
@@ -59,9 +60,7 @@ def here(source: Broker) -> Iterator[Broker]:
 
 
 def link(here: Broker | Cluster, source: Broker | Cluster, **settings: str) -> None:
-    set_link(
-        here.bootstrap, bootstrap_servers=source.bootstrap, topics="orders*", refresh_interval_ms="100", **settings
-    )
+    linked.link(here, source, topics="orders*", **settings)
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "zstd", "lz4", "snappy"])

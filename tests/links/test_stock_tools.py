@@ -16,7 +16,16 @@ from kafka.admin import KafkaAdminClient
 from pybroker.cluster.image.link_states import MIRRORING, PROMOTED
 from pybroker.config.broker_settings import RACK_AWARE_SELECTOR
 from pybroker.testing import Broker, Cluster
-from tests.links.linked import committed, image_of, produce, read_all, set_link, wait_for_state, wait_until_mirrored
+from tests.links.linked import (
+    committed,
+    image_of,
+    link,
+    produce,
+    read_all,
+    set_link,
+    wait_for_state,
+    wait_until_mirrored,
+)
 
 COUNT = 30
 
@@ -37,7 +46,7 @@ def here(source: Broker) -> Iterator[Broker]:
 
 
 def mirror(here: Broker | Cluster, source: Broker, **settings: str) -> None:
-    set_link(here.bootstrap, bootstrap_servers=source.bootstrap, topics="orders", refresh_interval_ms="100", **settings)
+    link(here, source, **settings)
     wait_for_state(here, "orders", MIRRORING)
     wait_until_mirrored(source, here, "orders", 1)
 

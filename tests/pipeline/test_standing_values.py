@@ -1,13 +1,11 @@
 """Standing queries over values that say their own time, or that a schema registry describes.  Starts a JVM."""
 
-import io
 import json
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from fastavro import parse_schema, schemaless_writer
 
 from pybroker.sql.parsing.statements import CreateAs, statements
 from pybroker.sql.relations.catalog import Column, Format, Relation
@@ -15,16 +13,9 @@ from pybroker.sql.standing.spark_plans import spark_plan
 from pybroker.sql.standing.standing_plans import WrittenValue
 from pybroker.values.avro_values import Reader
 from pybroker.values.registry_header import header_of
-from pybroker.values.schema_registry import SchemaRegistry
-from tests.sql.registry_server import RegistryServer
+from tests.sql.registry_server import FIRST, SECOND, RegistryServer, written
 
 pytestmark = pytest.mark.jvm(needs="spark")
-
-FIRST: dict[str, Any] = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
-SECOND: dict[str, Any] = {
-    **FIRST,
-    "fields": [{"name": "note", "type": ["null", "string"], "default": None}, *FIRST["fields"]],
-}
 
 
 @pytest.fixture
@@ -79,12 +70,6 @@ def test_record_that_is_written_has_the_time_of_the_one_that_it_is_made_of(drive
     assert times == {1: 1_577_872_800_000, 2: None}
 
 
-def written(schema_id: int, schema: dict[str, Any], row: dict[str, Any]) -> bytes:
-    stream = io.BytesIO()
-    schemaless_writer(stream, parse_schema(schema), row)
-    return header_of(schema_id) + stream.getvalue()
-
-
 def test_value_of_avro_is_read_by_the_schema_of_its_id_and_written_with_one(
     drive: Any, registry: RegistryServer
 ) -> None:
@@ -104,7 +89,6 @@ def test_value_of_avro_is_read_by_the_schema_of_its_id_and_written_with_one(
     read = Reader(json.dumps(FIRST), None, 7)
     assert sorted(read(each)["id"] for _, each in driver.read_pairs("t", bytes)) == [1, 2]
     assert registry.asked.count(f"GET /schemas/ids/{first}") >= 1
-    assert SchemaRegistry(registry.url).by_id(second).kind == "AVRO"
 
 
 def test_json_behind_a_header_is_read_and_other_values_do_not_fit(drive: Any) -> None:

@@ -3,12 +3,31 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 import threading
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 from urllib.parse import unquote, urlsplit
+
+from fastavro import parse_schema, schemaless_writer
+
+from pybroker.values.registry_header import header_of
+
+# Two versions of a schema.
+FIRST: dict[str, Any] = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
+SECOND: dict[str, Any] = {
+    **FIRST,
+    "fields": [{"name": "note", "type": ["null", "string"], "default": None}, *FIRST["fields"]],
+}
+
+
+def written(schema_id: int, schema: dict[str, Any], row: dict[str, Any]) -> bytes:
+    """A value of Avro, as serializers write it that ask a registry."""
+    stream = io.BytesIO()
+    schemaless_writer(stream, parse_schema(schema), row)
+    return header_of(schema_id) + stream.getvalue()
 
 
 class RegistryServer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -53,3 +54,16 @@ def test_whole_numbers_in_other_spellings_are_written(world: World) -> None:
     ]
     world.ask("INSERT INTO t (b) VALUES ('y')")
     assert [each[1] for each in world.changes.written[-1][1]] == [b"y"]
+
+
+def test_format_whose_library_is_not_installed_names_what_installs_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.ask("CREATE STREAM a (n BIGINT) WITH (topic='a', format='avro', partitions=1)")
+    monkeypatch.setitem(sys.modules, "fastavro", None)
+    for text in (
+        "INSERT INTO a (n) VALUES (1)",
+        "CREATE STREAM b (n BIGINT) WITH (topic='b', format='avro', partitions=1)",
+        "CREATE STREAM c WITH (format='avro') AS SELECT n FROM d",
+    ):
+        assert "format avro needs fastavro: pip install " in world.refusal(text), text

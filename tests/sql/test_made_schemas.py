@@ -115,5 +115,5 @@ def test_a_record_of_avro_has_the_full_name_that_is_wanted_for_it() -> None:
     columns = pa.schema([("id", pa.int64()), ("who", pa.struct([("name", pa.string())]))])
     made = avro_schema(columns, "orders", "com.acme.Order")
     assert parsed(json.dumps(made))["name"] == "com.acme.Order"
-    with pytest.raises(ValueError, match="'com..x' is no full name of a schema"):
+    with pytest.raises(ValueError, match=r"'com\.\.x' is no full name of a schema"):
         avro_schema(columns, "orders", "com..x")

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import base64
-import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from fastavro import parse_schema, schemaless_writer
 from google.protobuf import descriptor_pb2, timestamp_pb2
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto as Field
 
@@ -18,20 +15,8 @@ from pybroker.sql.standing.standing_plans import plan_read
 from pybroker.values.avro_values import registered_schema
 from pybroker.values.registry_header import header_of
 from pybroker.values.schema_registry import LOGIN_VARIABLE, RegisteredSchema, RegistryAway, SchemaRegistry
-from tests.sql.registry_server import RegistryServer
+from tests.sql.registry_server import FIRST, SECOND, RegistryServer, written
 from tests.sql.test_standing_statements import World
-
-FIRST: dict[str, Any] = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
-SECOND: dict[str, Any] = {
-    **FIRST,
-    "fields": [{"name": "note", "type": ["null", "string"], "default": None}, *FIRST["fields"]],
-}
-
-
-def written(schema_id: int, schema: dict[str, Any], row: dict[str, Any]) -> bytes:
-    stream = io.BytesIO()
-    schemaless_writer(stream, parse_schema(schema), row)
-    return header_of(schema_id) + stream.getvalue()
 
 
 @pytest.fixture

@@ -2,8 +2,7 @@
 
 Owns: merging changes into overrides, that a topic must exist to have any, how long names are, and what holds of
 ``min.insync.replicas`` while eligible leader replicas are tracked.  Also that what a mirrored topic follows is not
-changed here.  Which settings there are and what their values may
-be is validated before, by the config service.
+changed here.  Which settings there are and what their values may be is validated before, by the config service.
 
 Counterpart in Kafka: ``org.apache.kafka.controller.ConfigurationControlManager``.
 """

@@ -344,7 +344,7 @@ def _is_default(config: BrokerConfig, name: str, text: str) -> bool:
     except (KeyError, ConfigError):
         return False
     here = config.log_config.value(name)
-    return bool(frozenset(value) == here if isinstance(here, frozenset) else value == here)
+    return bool((frozenset(value) if isinstance(here, frozenset) else value) == here)
 
 
 def _follow_settings(builder: ImageBuilder, name: str, topic: SourceTopic, rules: TopicRules) -> None:

@@ -10,6 +10,7 @@ Counterpart in Kafka: ``MirrorSourceConnector.listTopicAclBindings``.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from pybroker.cluster.decisions.carried_access import SourceAccess
@@ -65,16 +66,15 @@ def ask_for_access(source: Source, config: LinkConfig, done: Callable[[SourceAcc
         if not waits_for:
             done(found)
 
+    def answered(kind: str, response: Any | None, _error: PeerError | None) -> None:
+        why = _refusal(kind, response)
+        take(kind, None if why else _READ[kind](response), why)
+
     if _GROUPS in waits_for:
         _ask_for_groups(source, lambda groups: take(_GROUPS, groups, _UNANSWERED if groups is None else None))
     for kind in kinds:
-
-        def told(response: Any | None, _error: PeerError | None, kind: str = kind) -> None:
-            why = _refusal(kind, response)
-            take(kind, None if why else _READ[kind](response), why)
-
         request, version = _question(kind)
-        source.ask(ANY_NODE, request, version, told, timeout_ms=ACCESS_TIMEOUT_MS)
+        source.ask(ANY_NODE, request, version, partial(answered, kind), timeout_ms=ACCESS_TIMEOUT_MS)
 
 
 def _ask_for_groups(source: Source, done: Callable[[set[str] | None], None]) -> None:
@@ -82,7 +82,7 @@ def _ask_for_groups(source: Source, done: Callable[[set[str] | None], None]) -> 
     groups: set[str] | None = set()
     waits_for: set[int] = set()
 
-    def listed(node: int, response: Any | None) -> None:
+    def listed(node: int, response: Any | None, _error: PeerError | None) -> None:
         nonlocal groups
         if response is None or response.error_code:
             groups = None
@@ -98,12 +98,8 @@ def _ask_for_groups(source: Source, done: Callable[[set[str] | None], None]) -> 
             return
         waits_for.update(broker.node_id for broker in response.brokers)
         for node in tuple(waits_for):
-
-            def told(response: Any | None, _error: PeerError | None, node: int = node) -> None:
-                listed(node, response)
-
             request = ListGroupsRequest(states_filter=[])
-            source.ask(node, request, LIST_GROUPS_VERSION, told, timeout_ms=ACCESS_TIMEOUT_MS)
+            source.ask(node, request, LIST_GROUPS_VERSION, partial(listed, node), timeout_ms=ACCESS_TIMEOUT_MS)
 
     nodes = MetadataRequest(topics=[], allow_auto_topic_creation=False, include_topic_authorized_operations=False)
     source.ask(ANY_NODE, nodes, METADATA_VERSION, known, timeout_ms=ACCESS_TIMEOUT_MS)

@@ -10,10 +10,13 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pybroker.connectors.declared.config_keys import parse
 from pybroker.connectors.declared.connector_kind import Kind
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
 
 _log = logging.getLogger(__name__)
 
@@ -143,17 +146,15 @@ class Watch(Protocol):
 class QueryRun:
     """A streaming query that is a connector."""
 
-    def __init__(self, query: Any, work: Work, watch: Watch | None = None) -> None:
+    def __init__(self, query: StreamingQuery, work: Work, watch: Watch | None = None) -> None:
         self._query, self._work, self._watch = query, work, watch
 
     @property
     def failure(self) -> str | None:
         """See `Run`."""
-        from pybroker.pipeline.query_failure import what_ended
+        from pybroker.pipeline.query_failure import failure_of
 
-        if self._query.isActive:
-            return None
-        return what_ended(self._query) or "the query ended without an error"
+        return failure_of(self._query)
 
     @property
     def remark(self) -> str | None:

@@ -21,6 +21,7 @@ from pybroker.connectors.declared.common_keys import DEAD_LETTERS
 from pybroker.connectors.kinds.connector_runs import Work
 from pybroker.connectors.kinds.query_epochs import write_once
 from pybroker.pipeline.query_failure import reason_in
+from pybroker.pipeline.topics.rows import HEADERS_TYPE
 
 # What reasons begin with: the name of a step, a side of the record, or that it was the target which refused it.
 TARGET = "target"
@@ -28,7 +29,6 @@ TRANSFORMS = "transforms"
 
 # A reason may quote the value; a dead letter must not become too large by it.
 _REASON_MAX: Final = 2_000
-_HEADERS = "array<struct<key string, value binary>>"
 _PREFIX = "__connect.errors."
 
 
@@ -53,7 +53,7 @@ def write_letters(work: Work, bad: DataFrame, place: Sequence[str], group: str, 
 
 
 def _letters(work: Work, bad: DataFrame, place: Sequence[str]) -> DataFrame:
-    headers = F.coalesce(F.col("headers"), F.array().cast(_HEADERS))
+    headers = F.coalesce(F.col("headers"), F.array().cast(HEADERS_TYPE))
     if work.value("errors.deadletterqueue.context.headers.enable"):
         told: dict[str, Column] = {
             **{name: F.col(name).cast("string") for name in place},
@@ -70,6 +70,6 @@ def _letters(work: Work, bad: DataFrame, place: Sequence[str]) -> DataFrame:
             for name, text in told.items()
         ]
         # What is not known has no header.
-        known = F.filter(F.array(*own).cast(_HEADERS), lambda each: each.getField("value").isNotNull())
+        known = F.filter(F.array(*own).cast(HEADERS_TYPE), lambda each: each.getField("value").isNotNull())
         headers = F.concat(headers, known)
     return bad.select(F.col("raw_key").alias("key"), F.col("raw_value").alias("value"), headers.alias("headers"))

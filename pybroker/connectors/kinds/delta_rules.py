@@ -18,7 +18,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField
 
 from pybroker.connectors.declared.transforms import quoted
-from pybroker.connectors.kinds.dead_letters import TARGET
 from pybroker.connectors.kinds.record_forms import PLACE
 from pybroker.connectors.kinds.refused_records import Refusal
 
@@ -47,10 +46,7 @@ def judged(rows: DataFrame, path: str) -> tuple[list[Refusal], DataFrame]:
     told = rows.withColumns(missing).withColumn(_REASON, F.coalesce(*reasons))
     refused = told.where(F.col(_REASON).isNotNull()).select(*PLACE, _REASON).orderBy(*PLACE).collect()
     rest = told.where(F.col(_REASON).isNull()).select(*(quoted(name) for name in rows.columns))
-    found = [
-        Refusal(each["_origin"], each["_partition"], each["_offset"], f"{TARGET}: {each[_REASON]}") for each in refused
-    ]
-    return found, rest
+    return [Refusal.by_target(*each) for each in refused], rest
 
 
 def _of_field(field: StructField) -> Iterator[Column]:

@@ -25,12 +25,11 @@ from pyspark.sql.types import DateType, TimestampNTZType, TimestampType
 from pybroker.connectors.declared.config_keys import nearest
 from pybroker.connectors.declared.transforms import quoted
 from pybroker.connectors.kinds.connector_runs import RecordRefused, Run, Work
-from pybroker.connectors.kinds.dead_letters import TARGET
 from pybroker.connectors.kinds.lake_files import Bounds, FileLake
 from pybroker.connectors.kinds.lake_forms import FOLDERS, STAGED_COLUMNS, LakeForm, LinesForm, ParquetForm, TaskWriting
 from pybroker.connectors.kinds.lake_log import Staged
 from pybroker.connectors.kinds.query_epochs import query_of
-from pybroker.connectors.kinds.record_forms import FormRefused, fields_of
+from pybroker.connectors.kinds.record_forms import PLACE, FormRefused, fields_of
 from pybroker.connectors.kinds.refused_records import Refusal
 from pybroker.connectors.kinds.sink_queries import start_sink
 
@@ -133,8 +132,11 @@ class _FileSink:
         if self._format != "text" or len(fields) != 1:
             return rows, []
         has_many = F.coalesce(F.col(quoted(fields[0])).cast("string").rlike(_LINE_ENDS), F.lit(False))
-        places = rows.where(has_many).select("_origin", "_partition", "_offset")
-        found = [_no_line(each) for each in (places if self._work.tolerates_errors else places.limit(1)).collect()]
+        places = rows.where(has_many).select(*PLACE)
+        found = [
+            Refusal.by_target(topic, partition, offset, "the value has several lines, and format text has one for each")
+            for topic, partition, offset in (places if self._work.tolerates_errors else places.limit(1)).collect()
+        ]
         if found and not self._work.tolerates_errors:
             raise RecordRefused(str(found[0]))
         return rows.where(~has_many), found
@@ -164,11 +166,6 @@ class _FileSink:
                 f"partition.field: {field} is {kind.simpleString()}, and no time: a transform can make one of it"
             )
         return F.col(quoted(field))
-
-
-def _no_line(place: Any) -> Refusal:
-    reason = f"{TARGET}: the value has several lines, and format text has one for each"
-    return Refusal(place["_origin"], place["_partition"], place["_offset"], reason)
 
 
 def _form(work: Work) -> LakeForm:

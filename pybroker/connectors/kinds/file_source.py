@@ -17,6 +17,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from pybroker.connectors.declared.common_keys import DEAD_LETTERS
 from pybroker.connectors.declared.transforms import quoted, transforms_of
@@ -74,11 +75,11 @@ def _line_of(work: Work, said: str) -> str:
     return f"; line {found[0]} is no row" if found else ""
 
 
-def _to_topic(work: Work, records: DataFrame) -> Any:
+def _to_topic(work: Work, records: DataFrame) -> DataStreamWriter:
     return _by_interval(work, records.writeStream.format("pybroker").queryName(work.name).options(**work.cluster))
 
 
-def _by_interval(work: Work, writer: Any) -> Any:
+def _by_interval(work: Work, writer: DataStreamWriter) -> DataStreamWriter:
     return writer.option("checkpointLocation", work.directory).trigger(processingTime=work.interval)
 
 

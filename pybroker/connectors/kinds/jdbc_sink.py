@@ -10,7 +10,6 @@ Owns the statements; `refused_rows` has those for rows that PostgreSQL refuses. 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Mapping, Sequence
 
 from py4j.protocol import Py4JJavaError
@@ -20,6 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from pybroker.connectors.declared.transforms import quoted as spark_quoted
+from pybroker.connectors.kinds.connector_databases import database_of
 from pybroker.connectors.kinds.connector_runs import RecordRefused, Run, Work
 from pybroker.connectors.kinds.query_epochs import query_of
 from pybroker.connectors.kinds.record_forms import fields_of
@@ -38,15 +38,12 @@ from pybroker.connectors.kinds.refused_rows import (
 )
 from pybroker.connectors.kinds.sink_queries import start_sink
 from pybroker.pipeline.postgres_copy import copy_into, lacks, postgres_type
-from pybroker.pipeline.postgres_database import Database
 from pybroker.pipeline.postgres_text import identifier, literal, quoted
 
 _EPOCHS = "pybroker_connect_epochs"
 _DELETED = "staged_is_deleted"
 _STAGING = "pybroker_staging"
 _FAILURES_MAX = 3
-
-_log = logging.getLogger(__name__)
 
 
 class TableRefused(RuntimeError):
@@ -61,9 +58,7 @@ def start(work: Work) -> Run:
 class _JdbcSink:
     def __init__(self, work: Work) -> None:
         self._work = work
-        properties = {"user": work.value("connection.user"), "password": work.value("connection.password")}
-        given = {name: value for name, value in properties.items() if value is not None}
-        self._database = Database(work.value("connection.url"), given, work.patience_s, self._tell, work.ends)
+        self._database = database_of(work)
         self._keys: list[str] = work.value("pk.fields")
         self._is_upsert = work.value("insert.mode").lower() == "upsert"
         self._has_marks = False
@@ -82,9 +77,6 @@ class _JdbcSink:
             of_table = keyed.where(F.col("_topic").isin(topics)) if len(tables) > 1 else keyed
             refused += self._write_table(of_table, table, epoch)
         return refused
-
-    def _tell(self, text: str) -> None:
-        _log.warning("%s: %s", self._work.name, text)
 
     def _keyed(self, rows: DataFrame) -> DataFrame:
         """Rows with the key's columns, whether they are of the key or the value, and what a tombstone is."""

@@ -11,18 +11,17 @@ The database makes JSON of the rows.  Owns the statements; `polled_runs` writes 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError
 
+from pybroker.connectors.kinds.connector_databases import database_of
 from pybroker.connectors.kinds.connector_runs import Run, Work
 from pybroker.connectors.kinds.exact_json import key_of, parsed
 from pybroker.connectors.kinds.polled_runs import Polled, PolledRun
 from pybroker.connectors.state.state_records import canonical
-from pybroker.pipeline.postgres_database import Database
 from pybroker.pipeline.postgres_text import identifier, literal, quoted
 
 # Between rows.  A column of JSON may have newlines, which its text keeps, and no such character.
@@ -31,8 +30,6 @@ _BETWEEN = "\x1e"
 _ROWS_MAX: Final = 200_000
 _BYTES_MAX: Final = 64 * 1024 * 1024
 _TIMES: Final = ("date", "timestamp without time zone", "timestamp with time zone")
-
-_log = logging.getLogger(__name__)
 
 
 class QueryRefused(RuntimeError):
@@ -47,9 +44,7 @@ def start(work: Work) -> Run:
 class _JdbcPoller:
     def __init__(self, work: Work, offsets: Mapping[str, Mapping[str, Any]]) -> None:
         self._work = work
-        properties = {"user": work.value("connection.user"), "password": work.value("connection.password")}
-        given = {name: value for name, value in properties.items() if value is not None}
-        self._database = Database(work.value("connection.url"), given, work.patience_s, self._tell, work.ends)
+        self._database = database_of(work)
         self._modes: list[str] = work.value("mode").lower().split("+")
         self._columns: list[str] = [work.value(f"{mode}.column.name") for mode in self._modes]
         self._keys: list[str] = work.value("key.fields")
@@ -100,9 +95,6 @@ class _JdbcPoller:
 
     def close(self) -> None:
         """See `Poller`."""
-
-    def _tell(self, text: str) -> None:
-        _log.warning("%s: %s", self._work.name, text)
 
     def _until_now(self, kind: str | None) -> str:
         if kind not in _TIMES:

@@ -28,12 +28,12 @@ from pybroker.connectors.kinds.query_epochs import query_of, write_once
 from pybroker.pipeline.converters.decoding import ERROR_SUFFIX
 from pybroker.pipeline.converters.json_values import json_of
 from pybroker.pipeline.observed_metrics import ObservedMetrics
+from pybroker.pipeline.topics.rows import HEADERS_TYPE
 from pybroker.pipeline.topics.writers import default_group
 
 # Columns of a line that is no row: its text, and its file.  The first is also the name of what is observed.
 NO_ROW: Final = "_pybroker_no_row"
 FILE: Final = "_pybroker_file"
-_HEADERS: Final = "array<struct<key string, value binary>>"
 # Lines of a micro-batch that are searched for in their files.
 _SEARCHED_MAX: Final = 10_000
 
@@ -137,7 +137,7 @@ class LineLetters(_Lines):
         letters = bad.select(
             F.lit(None).cast("binary").alias("raw_key"),
             F.col(NO_ROW).cast("binary").alias("raw_value"),
-            F.lit(None).cast(_HEADERS).alias("headers"),
+            F.lit(None).cast(HEADERS_TYPE).alias("headers"),
             F.col(FILE).alias("file"),
             F.col(NO_ROW).alias("text"),
         )

@@ -21,7 +21,7 @@ from confluent_kafka import KafkaException, Producer
 from pybroker.connectors.kinds.connector_runs import Work
 from pybroker.pipeline.topics.client_calls import REQUEST_TIMEOUT_S
 from pybroker.pipeline.topics.client_log import with_client_log
-from pybroker.pipeline.topics.librdkafka_settings import CLIENT_PREFIX, client_settings
+from pybroker.pipeline.topics.librdkafka_settings import client_settings, without_prefix
 
 # What is passed over may come as fast as a network has it.
 _LOGGED_EVERY_S: Final = 5.0
@@ -114,7 +114,7 @@ class PolledRun:
 
     def _poll_until_it_ends(self) -> None:
         place, ends = self._work.place, self._work.ends
-        client = client_settings({name.removeprefix(CLIENT_PREFIX): text for name, text in self._work.cluster.items()})
+        client = client_settings(without_prefix(self._work.cluster))
         own = {"transactional.id": place.transactional_id, "linger.ms": 20, "partitioner": "murmur2_random"}
         producer = Producer(with_client_log({**client, **own}))
         producer.init_transactions(REQUEST_TIMEOUT_S)

@@ -17,6 +17,7 @@ from pybroker.connectors.declared.converter_names import converter_named
 from pybroker.connectors.declared.transforms import OWN_COLUMNS, Transform, quoted
 from pybroker.connectors.kinds.schema_envelopes import envelope_of
 from pybroker.pipeline.converters.decoding import Decoder
+from pybroker.pipeline.topics.rows import HEADERS_TYPE
 
 _OWN_TYPES = {
     "_key": "string",
@@ -24,7 +25,7 @@ _OWN_TYPES = {
     "_partition": "int",
     "_offset": "bigint",
     "_timestamp": "timestamp",
-    "_headers": "array<struct<key:string,value:binary>>",
+    "_headers": HEADERS_TYPE,
     "_tombstone": "boolean",
     "_origin": "string",
 }
@@ -67,7 +68,7 @@ def flat(decoded: DataFrame) -> DataFrame:
     made = ("_headers", "_tombstone", "_origin")
     own = [F.col(name.removeprefix("_")).alias(name) for name in OWN_COLUMNS if name not in made]
     headers = F.col("headers") if "headers" in decoded.columns else F.lit(None)
-    own.append(headers.cast(_OWN_TYPES["_headers"]).alias("_headers"))
+    own.append(headers.cast(HEADERS_TYPE).alias("_headers"))
     own.append(F.col("raw_value").isNull().alias("_tombstone"))
     own.append(F.col("topic").alias("_origin"))
     kind = decoded.schema["value"].dataType

@@ -18,7 +18,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pybroker.connectors.kinds.connector_runs import Work
-from pybroker.connectors.kinds.dead_letters import TARGET
 from pybroker.connectors.kinds.record_forms import PLACE
 from pybroker.connectors.kinds.refused_records import Refusal, SearchEnded
 from pybroker.pipeline.topics.client_calls import NoAnswer
@@ -57,8 +56,8 @@ def refused_by(work: Work, cluster: Mapping[str, str], records: DataFrame) -> li
         for at, reason in refused_records(read_sink_options(cluster).client, f"{work.group}-trial", sent):
             if work.ends.is_set():
                 raise SearchEnded("the connector stops while refused records are searched")
-            place = (places[at]["_origin"], places[at]["_partition"], places[at]["_offset"])
-            refused.setdefault(place, Refusal(*place, f"{TARGET}: {reason}"))
+            origin, partition, offset = (places[at][name] for name in PLACE)
+            refused.setdefault((origin, partition, offset), Refusal.by_target(origin, partition, offset, reason))
     except (KafkaException, NoAnswer):
         return []
     return [refused[place] for place in sorted(refused)]

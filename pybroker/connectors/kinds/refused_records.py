@@ -26,6 +26,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from pybroker.connectors.kinds.dead_letters import TARGET
 from pybroker.pipeline.query_failure import reason_in
 
 # Rows that are evaluated as a job, which gives none of them to Python.
@@ -55,6 +56,11 @@ class Refusal:
 
     def __str__(self) -> str:
         return f"the record of {self.topic}-{self.partition} at offset {self.offset}: {self.reason}"
+
+    @classmethod
+    def by_target(cls, topic: str, partition: int, offset: int, reason: str) -> Refusal:
+        """That of a record which the target does not take."""
+        return cls(topic, partition, offset, f"{TARGET}: {reason}")
 
 
 class SearchEnded(RuntimeError):

@@ -86,7 +86,7 @@ def refused_query(of_query: str) -> str:
 def refusal_of(row: Sequence[str | None]) -> Refusal:
     """What a row of `refused_query` says."""
     topic, partition, offset, reason = row
-    return Refusal(topic or "", int(partition or 0), int(offset or 0), f"{TARGET}: {reason}")
+    return Refusal.by_target(topic or "", int(partition or 0), int(offset or 0), str(reason))
 
 
 def refused_record(error: Exception) -> str | None:

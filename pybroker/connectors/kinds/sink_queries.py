@@ -12,7 +12,6 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -37,7 +36,7 @@ from pybroker.connectors.kinds.refused_records import (
 from pybroker.connectors.state.connector_topics import topics_found, whole
 from pybroker.pipeline.converters.decoding import decode
 from pybroker.pipeline.progress import mirror_progress
-from pybroker.pipeline.topics.librdkafka_settings import CLIENT_PREFIX
+from pybroker.pipeline.topics.librdkafka_settings import without_prefix
 
 _log = logging.getLogger(__name__)
 
@@ -65,7 +64,7 @@ def start_sink(work: Work, write: Write, *, takes_tombstones: bool, encode: Chan
     topics: list[str] = work.value(TOPICS) or []
     pattern: str | None = work.value(TOPICS_REGEX)
     # Where a topic comes before the query has begun, Spark refuses the offsets, and the connector starts again.
-    there = topics or topics_found(_client(work.cluster), str(pattern))
+    there = topics or topics_found(without_prefix(work.cluster), str(pattern))
     read = Reading(work.cluster, topics, pattern, work.starting_offsets(there), work.group)
     return start_reading(work, read, write, takes_tombstones=takes_tombstones, encode=encode)
 
@@ -79,16 +78,12 @@ def start_reading(
     writer = writer.option("checkpointLocation", work.directory).trigger(processingTime=work.interval)
     query = writer.start()
     if read.group is not None:
-        mirror_progress(work.spark, query, read.group, _client(read.cluster))
+        mirror_progress(work.spark, query, read.group, without_prefix(read.cluster))
     return QueryRun(query, work)
 
 
 def _subscribed(topics: Sequence[str], pattern: str | None) -> dict[str, str]:
     return {"subscribe": ",".join(topics)} if topics else {"subscribePattern": whole(str(pattern))}
-
-
-def _client(cluster: Mapping[str, str]) -> dict[str, str]:
-    return {name.removeprefix(CLIENT_PREFIX): value for name, value in cluster.items()}
 
 
 def _stream(work: Work, read: Reading) -> DataFrame:
@@ -115,7 +110,7 @@ class _Handler:
         if encode is not None:
             self._steps.append(Step("value", encode))
 
-    def take(self, batch: Any, epoch: int) -> None:
+    def take(self, batch: DataFrame, epoch: int) -> None:
         """A micro-batch; raises `RecordRefused` and what the target says."""
         with ExitStack() as kept:
             decoded = _kept(self._decoded(batch), kept)

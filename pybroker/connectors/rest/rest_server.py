@@ -27,7 +27,7 @@ from pybroker.connectors.rest.worker_loggers import WorkerLoggers
 from pybroker.connectors.state.state_records import Target
 from pybroker.connectors.state.state_topics import Replaced
 from pybroker.connectors.supervision.connect_operations import BAD_REQUEST, NOT_FOUND, Operations, RequestRefused
-from pybroker.connectors.supervision.membership import GroupRefused, Waits
+from pybroker.connectors.supervision.membership import GroupRefused, Idle, Waits
 
 BODY_BYTES_MAX: Final = 1024 * 1024
 AGAIN_AFTER_S: Final = 1
@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 # The operations while the supervisor works, else why it does not.
-Works = Callable[[], Operations | Waits | GroupRefused]
+Works = Callable[[], Operations | Idle]
 
 
 class _NotYet(RequestRefused):
@@ -326,7 +326,7 @@ class _Resources:
 
     def _operations(self) -> Operations:
         found = self._works()
-        if isinstance(found, Waits | GroupRefused):
+        if isinstance(found, Idle):
             refused = _NotYet if found is Waits.NONE_WORKS_YET else RequestRefused
             raise refused(_UNAVAILABLE, found.value)
         return found

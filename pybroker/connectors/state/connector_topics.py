@@ -1,15 +1,16 @@
 """Topics of connectors at the brokers: those that a pattern finds, and the one of dead letters, which is made.
 
-Owns the requests.  Counterpart in Kafka: ``DeadLetterQueueReporter.createAndSetup``.
+Owns the requests, and that a topic may be made by another client meanwhile.  Counterpart in Kafka:
+``DeadLetterQueueReporter.createAndSetup``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from pybroker.pipeline.topics.admin_logins import admin_client
 from pybroker.pipeline.topics.client_calls import REQUEST_TIMEOUT_S
@@ -37,7 +38,12 @@ def create_dead_letters(client: Mapping[str, str], topic: str, replication_facto
     admin = admin_client(client_settings(client), REQUEST_TIMEOUT_S)
     if topic in admin.list_topics(timeout=REQUEST_TIMEOUT_S).topics:
         return
-    for future in admin.create_topics([NewTopic(topic, _LETTERS_PARTITIONS, replication_factor)]).values():
+    make_topics(admin, [NewTopic(topic, _LETTERS_PARTITIONS, replication_factor)])
+
+
+def make_topics(admin: AdminClient, topics: Sequence[NewTopic]) -> None:
+    """Make them; one that another client has made meanwhile is there.  Raises KafkaException."""
+    for future in admin.create_topics(list(topics)).values() if topics else ():
         try:
             future.result(REQUEST_TIMEOUT_S)
         except KafkaException as error:

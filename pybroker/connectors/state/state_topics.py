@@ -17,6 +17,7 @@ from typing import Any, Final
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
+from pybroker.connectors.state.connector_topics import make_topics
 from pybroker.connectors.state.state_records import Known, Record, offset_record
 from pybroker.connectors.state.worker_settings import WorkerSettings
 from pybroker.pipeline.topics.admin_logins import admin_client
@@ -59,12 +60,7 @@ def create_topics(settings: WorkerSettings) -> None:
         for name, count in wanted.items()
         if name not in there
     ]
-    for future in admin.create_topics(missing).values() if missing else ():
-        try:
-            future.result(REQUEST_TIMEOUT_S)
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise
+    make_topics(admin, missing)
     _check_policies(admin, [name for name in wanted if name in there])
     found = admin.list_topics(settings.config_topic, timeout=REQUEST_TIMEOUT_S).topics[settings.config_topic]
     if len(found.partitions) > 1:

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
@@ -60,6 +60,10 @@ class GroupRefused:
         return f"this supervisor cannot join the group of its name: {self.reason}"
 
 
+# Why a supervisor does not work.
+Idle: TypeAlias = Waits | GroupRefused
+
+
 class Membership:
     """A member of the supervisors' group, on a thread of its own until `close`.
 
@@ -67,9 +71,9 @@ class Membership:
     the reason when it ceases to, when another one works, or when the brokers refuse it.
     """
 
-    def __init__(self, settings: WorkerSettings, on_change: Callable[[Waits | GroupRefused | None], None]) -> None:
+    def __init__(self, settings: WorkerSettings, on_change: Callable[[Idle | None], None]) -> None:
         self._on_change = on_change
-        self._waits: Waits | GroupRefused | None = Waits.NONE_WORKS_YET
+        self._waits: Idle | None = Waits.NONE_WORKS_YET
         self._said = ""
         self._topic = settings.config_topic
         self._consumer = Consumer(
@@ -104,14 +108,14 @@ class Membership:
             while not self._ends.is_set():
                 message = self._consumer.poll(_POLL_S)
                 if message is not None and (error := message.error()) is not None:
-                    self._refused(error)
+                    self._note_error(error)
         except KafkaException as error:
             _log.error("the group of supervisors: %s", error.args[0].str())
             self._change(GroupRefused(error.args[0].str()))
         finally:
             self._consumer.close()
 
-    def _refused(self, error: KafkaError) -> None:
+    def _note_error(self, error: KafkaError) -> None:
         """What the library tries again, such as a group that an ACL does not allow: it is said once."""
         said = error.str()
         if said != self._said:
@@ -136,7 +140,7 @@ class Membership:
         if partitions:
             self._change(Waits.NONE_WORKS_YET)
 
-    def _change(self, waits: Waits | GroupRefused | None) -> None:
+    def _change(self, waits: Idle | None) -> None:
         if waits != self._waits:
             self._waits = waits
             self._on_change(waits)

@@ -13,6 +13,8 @@ from typing import TypeAlias
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from pybroker.pipeline.topics.rows import HEADERS_TYPE
+
 # From a frame and the name of a binary column, the frame with that column read and a column of that name and
 # `ERROR_SUFFIX`.
 Decoder: TypeAlias = Callable[[DataFrame, str], DataFrame]
@@ -59,13 +61,10 @@ def dead_letters(decoded: DataFrame) -> DataFrame:
     named = [_header("message", F.col("error")), *(_header(name, F.col(name).cast("string")) for name in _ORIGIN)]
     headers = F.array(*named)
     if "headers" in decoded.columns:
-        headers = F.concat(F.coalesce(F.col("headers"), F.array().cast(_HEADERS)), headers)
+        headers = F.concat(F.coalesce(F.col("headers"), F.array().cast(HEADERS_TYPE)), headers)
     return decoded.where("error is not null").select(
-        F.col("raw_key").alias("key"), F.col("raw_value").alias("value"), headers.cast(_HEADERS).alias("headers")
+        F.col("raw_key").alias("key"), F.col("raw_value").alias("value"), headers.cast(HEADERS_TYPE).alias("headers")
     )
-
-
-_HEADERS = "array<struct<key string, value binary>>"
 
 
 def _header(name: str, value: Column) -> Column:

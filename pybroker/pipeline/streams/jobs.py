@@ -22,7 +22,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pybroker.pipeline.progress import mirror_progress
 from pybroker.pipeline.spark_python import refuse_connect
 from pybroker.pipeline.spark_session import ADAPTIVE_SETTING
-from pybroker.pipeline.topics.librdkafka_settings import CLIENT_PREFIX
+from pybroker.pipeline.topics.librdkafka_settings import CLIENT_PREFIX, without_prefix
 from pybroker.pipeline.topics.rows import check_columns
 from pybroker.pipeline.topics.sink_options import read_sink_options
 from pybroker.pipeline.topics.topic_partitions import OffsetTree, offsets_of_json, tree_of_offsets
@@ -222,7 +222,7 @@ def start_output(
     topics.spark.conf.set(ADAPTIVE_SETTING, "false")
     writer = _writer(output, sink).queryName(name).option("checkpointLocation", checkpoint)
     query = writer.trigger(**trigger).start()
-    client = {each.removeprefix(CLIENT_PREFIX): value for each, value in topics.connection.items()}
+    client = without_prefix(topics.connection)
     try:
         mirror_progress(topics.spark, query, group or default_group(str(query.id)), client)
     except BaseException:

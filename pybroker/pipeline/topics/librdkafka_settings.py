@@ -99,6 +99,11 @@ class ClientSettings(dict[str, str]):
         return repr({name: "[hidden]" if is_secret(name) else value for name, value in self.items()})
 
 
+def without_prefix(options: Mapping[str, str]) -> dict[str, str]:
+    """What `client_settings` takes, of options that all begin with `CLIENT_PREFIX`."""
+    return {name.removeprefix(CLIENT_PREFIX): value for name, value in options.items()}
+
+
 def client_settings(options: Mapping[str, str]) -> ClientSettings:
     """librdkafka's settings for the ``kafka.*`` options without their prefix; raises ValueError for what is refused."""
     if not options.get("bootstrap.servers", "").strip():

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from pybroker.extras import how_to_install
 from pybroker.sql.declared import inference
 from pybroker.sql.declared.registered_schemas import with_registered_schema
 from pybroker.sql.parsing.statements import Create, DeclaredColumn
@@ -23,6 +22,7 @@ from pybroker.sql.relations.format_options import (
     REGISTRY,
     SCHEMA_ID,
     check_options,
+    missing_library,
     with_schema_inside,
 )
 from pybroker.sql.sql_errors import SqlError, nearest
@@ -200,7 +200,7 @@ def _made_schema(relation: Relation) -> dict[str, str]:
     except ValueError as error:
         raise SqlError(f"{relation.name}: {error}") from error
     except ModuleNotFoundError as error:
-        raise SqlError(f"format {relation.format} needs {error.name}: {how_to_install('sql')}") from error
+        raise missing_library(relation.format, error) from error
 
 
 def _sampled(cluster: Cluster, relation: Relation) -> tuple[Column, ...]:

@@ -16,6 +16,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from pybroker.sql.fetching.record_columns import VALUE, Position, raw_batches
+from pybroker.sql.fetching.relation_decoding import quoted
 from pybroker.sql.fetching.short_queries import connection_values
 from pybroker.sql.relations.catalog import PSEUDO_COLUMNS, Column, Format, Relation
 from pybroker.sql.relations.cluster_port import Cluster
@@ -124,10 +125,6 @@ def duckdb_type(structure: Any, depth: int = 0) -> str:
         names = {name.lower() for name in structure}
         if not structure or len(structure) > _FIELDS_MAX or len(names) < len(structure):
             return "JSON"
-        fields = (f"{_quoted(name)} {duckdb_type(kind, depth + 1)}" for name, kind in structure.items())
+        fields = (f"{quoted(name)} {duckdb_type(kind, depth + 1)}" for name, kind in structure.items())
         return f"STRUCT({', '.join(fields)})"
     return _TYPES.get(str(structure), str(structure))
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

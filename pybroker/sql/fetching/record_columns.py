@@ -13,7 +13,7 @@ Kafka counterpart: the Fetcher's CompletedFetch, with DefaultRecordBatch's itera
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice, repeat
+from itertools import repeat
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -89,8 +89,8 @@ def next_offset(fetched: Fetched) -> int | None:
 
 def has_brokers_time(fetched: Fetched, offset: int) -> bool:
     """Whether the broker's clock has given the batch of an offset its time; of one that is not there it has not."""
-    found = (header for _, header in batches(fetched.records) if header.last_offset >= offset)
-    return any(header.is_log_append_time for header in islice(found, 1))
+    header = next((header for _, header in batches(fetched.records) if header.last_offset >= offset), None)
+    return header is not None and header.is_log_append_time
 
 
 def sections(fetched: Fetched, wanted: Position) -> Iterator[Section]:

@@ -11,10 +11,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from pybroker.extras import how_to_install
 from pybroker.sql.fetching.short_queries import ValueDecoder, connection_values
 from pybroker.sql.relations.catalog import Column, Format, Relation
-from pybroker.sql.relations.format_options import descriptors, header_read, registry_header, registry_of
+from pybroker.sql.relations.format_options import (
+    descriptors,
+    header_read,
+    missing_library,
+    registry_header,
+    registry_of,
+)
 from pybroker.sql.sql_errors import SqlError
 from pybroker.values.schema_registry import RegistryAway, SchemaRegistry
 
@@ -62,7 +67,7 @@ def _reading(relation: Relation) -> tuple[Callable[[bytes], Any], pa.StructType]
             raise SqlError(f"{relation.name}: format protobuf needs message='NAME', by its full name")
         return _protobuf(schema, message, header_read(relation.options))
     except ModuleNotFoundError as error:
-        raise SqlError(f"format {relation.format} needs {error.name}: {how_to_install('sql')}") from error
+        raise missing_library(relation.format, error) from error
     except (ValueError, OSError) as error:
         raise SqlError(f"{relation.name}: schema {schema[:_SHOWN_MAX]}: {error}") from error
 

@@ -9,9 +9,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from pybroker.extras import how_to_install
 from pybroker.sql.relations.catalog import Format, Relation
-from pybroker.sql.relations.format_options import descriptors, header_written
+from pybroker.sql.relations.format_options import descriptors, header_written, missing_library
 from pybroker.sql.sql_errors import SqlError
 
 
@@ -20,7 +19,7 @@ def value_encoder(relation: Relation) -> Callable[[dict[str, Any]], bytes]:
     try:
         write, front = _writer(relation)
     except ModuleNotFoundError as error:
-        raise SqlError(f"format {relation.format} needs {error.name}: {how_to_install('sql')}") from error
+        raise missing_library(relation.format, error) from error
 
     def encode(row: dict[str, Any]) -> bytes:
         try:

@@ -166,12 +166,8 @@ def _over_entries(node: exp.Expr) -> exp.Lambda | None:
     fields = {each.name.lower(): field for each, field in zip(node.expressions, ("key", "value"), strict=True)}
 
     def of_entry(each: exp.Expr) -> exp.Expr:
-        is_argument = isinstance(each, exp.Identifier) and each.name.lower() in fields and not _is_field(each)
-        return (
-            exp.Dot(this=exp.to_identifier(_ENTRY), expression=exp.to_identifier(fields[each.name.lower()]))
-            if (is_argument)
-            else each
-        )
+        field = fields.get(each.name.lower()) if isinstance(each, exp.Identifier) and not _is_field(each) else None
+        return each if field is None else exp.Dot(this=exp.to_identifier(_ENTRY), expression=exp.to_identifier(field))
 
     return exp.Lambda(this=node.this.copy().transform(of_entry), expressions=[exp.to_identifier(_ENTRY)])
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from pybroker.extras import how_to_install
 from pybroker.sql.relations.catalog import Format
 from pybroker.sql.sql_errors import SqlError
 from pybroker.values.registry_header import header_of
@@ -46,6 +47,11 @@ def check_options(kind: Format, options: Mapping[str, str]) -> None:
     for name in options:
         if kind not in _FORMATS_WITH.get(name, (kind,)):
             raise SqlError(f"{name} is no option of format {kind}")
+
+
+def missing_library(kind: Format, error: ModuleNotFoundError) -> SqlError:
+    """What is said where values of a format need a library that is not installed."""
+    return SqlError(f"format {kind} needs {error.name}: {how_to_install('sql')}")
 
 
 def registry_header(options: Mapping[str, str]) -> bool | int:

@@ -12,7 +12,7 @@ from typing import Final
 
 from pyspark.sql.streaming.query import StreamingQuery
 
-from pybroker.pipeline.query_failure import what_ended
+from pybroker.pipeline.query_failure import failure_of
 from pybroker.pipeline.streams.jobs import BrokerTopics, outputs_of, sink_of, start_output
 from pybroker.sql.standing.left_out import LeftOut
 from pybroker.sql.standing.standing_jobs import standing_job
@@ -32,9 +32,7 @@ class StandingRun:
     @property
     def failure(self) -> str | None:
         """Why it ended by itself; None while it runs."""
-        if self._query.isActive:
-            return None
-        return what_ended(self._query) or "the query ended without an error"
+        return failure_of(self._query)
 
     @property
     def remark(self) -> str | None:

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from pybroker.extras import how_to_install
 from pybroker.sql.declared.registered_schemas import with_registered_schema
 from pybroker.sql.fetching.made_schemas import made_schema
 from pybroker.sql.relations.catalog import Column, Format, Relation
@@ -21,6 +20,7 @@ from pybroker.sql.relations.format_options import (
     SCHEMA_ID,
     check_options,
     header_written,
+    missing_library,
     with_schema_inside,
 )
 from pybroker.sql.sql_errors import SqlError, nearest
@@ -58,7 +58,7 @@ def written_relation(made: Relation, options: Mapping[str, str], key: Sequence[s
     except (ValueError, OSError) as error:
         raise SqlError(f"{made.name}: {error}") from error
     except ModuleNotFoundError as error:
-        raise SqlError(f"format {made.format} needs {error.name}: {how_to_install('sql')}") from error
+        raise missing_library(made.format, error) from error
     columns = _columns(Relation(made.name, made.topic, made.format, (), options=own))
     found = Relation(made.name, made.topic, made.format, columns, True, made.kind, own, made.query)
     check_fits(found, made.columns, key)
