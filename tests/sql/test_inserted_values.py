@@ -53,3 +53,9 @@ def test_whole_numbers_in_other_spellings_are_written(world: World) -> None:
     ]
     world.ask("INSERT INTO t (b) VALUES ('y')")
     assert [each[1] for each in world.changes.written[-1][1]] == [b"y"]
+
+
+def test_time_with_a_zone_is_written_as_that_time_in_utc(world: World) -> None:
+    world.ask("CREATE STREAM u (at TIMESTAMP) WITH (topic='u', format='json', partitions=1)")
+    world.ask("INSERT INTO u (at, _timestamp) VALUES ('2026-01-31 14:00+02', '2026-01-31T13:00:00+01:00')")
+    assert world.ask("SELECT at, _timestamp FROM u") == [dict.fromkeys(("at", "_timestamp"), "2026-01-31 12:00:00.000")]

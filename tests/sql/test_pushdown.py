@@ -34,6 +34,7 @@ def of(where: str, source: str = "orders") -> Restriction:
         ("_offset >= 10 AND _offset < 20", Restriction(first_offset=10, end_offset=20)),
         ("_offset > 10 AND 20 >= _offset", Restriction(first_offset=11, end_offset=21)),
         ("_offset BETWEEN 10 AND 20", Restriction(first_offset=10, end_offset=21)),
+        ("_offset BETWEEN SYMMETRIC 20 AND 10", Restriction()),
         ("_offset IN (3, 5)", Restriction(first_offset=3, end_offset=6)),
         ("_offset = 2 * 21", Restriction(first_offset=42, end_offset=43)),
         ("(_offset > 1) AND amount > 3", Restriction(first_offset=2)),

@@ -42,6 +42,11 @@ def world() -> Iterator[World]:
         ("array_value('infinity'::DATE, '2026-01-01'::DATE)", "[infinity, 2026-01-01]"),
         ("MAP {'101'::BIT: '12:00:00+02'::TIMETZ}", {"101": "12:00:00+02"}),
         ("{'bits': ['101'::BIT]}", {"bits": ["101"]}),
+        ("MAP {{'x': 1}: 2}", {'{"x": 1}': 2}),
+        ("MAP {[1, NULL]: ['infinity'::DATE]}", {"[1, null]": ["infinity"]}),
+        ("MAP {true: 1}", {"true": 1}),
+        ("MAP {'\\xff'::BLOB: 1}", {"\\xff": 1}),
+        ("MAP {TIMESTAMP '2026-01-31': 1}", {"2026-01-31 00:00:00.000": 1}),
         ("1.10::DECIMAL(10, 2)", 1.1),
     ],
 )

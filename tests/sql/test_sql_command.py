@@ -259,3 +259,12 @@ def test_topic_that_is_there_has_to_be_as_it_is_declared(cli: CommandLine, topic
             refused.stderr.decode()
             == f"pybroker: the topic {topic} {told}; `pybroker topics` changes topics that are there\n"
         )
+
+
+def test_each_execute_is_a_text_of_its_own(cli: CommandLine, orders: str) -> None:
+    texts = [
+        f"SELECT max(id) AS id FROM {orders} -- all",
+        f"SELECT min(id) AS id FROM {orders}; EXIT",
+        "SELECT 3 AS id",
+    ]
+    assert cli.lines("sql", "--json", *(part for text in texts for part in ("-e", text))) == ['{"id":11}', '{"id":0}']

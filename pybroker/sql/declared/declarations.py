@@ -5,7 +5,7 @@ Owns the options and their names, ksqlDB's among them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -171,12 +171,11 @@ def _completed(cluster: Cluster, relation: Relation, declared: tuple[DeclaredCol
         keys = tuple(column for column in relation.columns if column.is_key)
         return replace(relation, columns=(*keys, *(_chosen(of_value, found) if of_value else found)))
     if relation.format is Format.JSON:
-        names = {each.name.lower(): each.name for each in _sampled(cluster, relation)}
-        if not of_value:
-            return replace(relation, columns=(*relation.columns, *_sampled(cluster, relation)))
-        # ksqlDB's names have no case, those of JSON have one.
-        fields = (replace(each, field=names.get(each.name.lower(), each.name)) for each in relation.columns)
-        return replace(relation, columns=tuple(fields))
+        if of_value:
+            return with_names_of(relation, inference.field_names(cluster, relation.topic))
+        found = inference.infer(cluster, relation.topic)
+        sampled = found.columns if found.format is Format.JSON else ()
+        return replace(relation, columns=(*relation.columns, *sampled))
     if of_value:
         return relation
     if relation.format is Format.CSV:
@@ -196,9 +195,15 @@ def _made_schema(relation: Relation) -> dict[str, str]:
         raise SqlError(f"format {relation.format} needs {error.name}: {how_to_install('sql')}") from error
 
 
-def _sampled(cluster: Cluster, relation: Relation) -> tuple[Column, ...]:
-    found = inference.infer(cluster, relation.topic)
-    return found.columns if found.format is Format.JSON else ()
+def with_names_of(relation: Relation, names: Sequence[str]) -> Relation:
+    """The relation, whose fields have the case that samples of JSON have.
+
+    ksqlDB's names have no case, those of JSON have one.
+    """
+    by_lower = {name.lower(): name for name in reversed(names)}
+    by_lower |= {each.name.lower(): each.name for each in relation.columns if each.name in names}
+    fields = (replace(each, field=by_lower.get(each.name.lower(), each.field)) for each in relation.columns)
+    return replace(relation, columns=tuple(fields))
 
 
 def _chosen(wanted: list[Column], found: tuple[Column, ...]) -> tuple[Column, ...]:

@@ -92,7 +92,7 @@ def _conjuncts(condition: exp.Expr) -> Iterator[exp.Expr]:
 
 def _comparisons(condition: exp.Expr) -> Iterator[tuple[exp.Column, type[exp.Expr], list[exp.Expr]]]:
     """A column, how it is compared, and with what: expressions that have no column in them."""
-    if isinstance(condition, exp.Between):
+    if isinstance(condition, exp.Between) and not condition.args.get("symmetric"):
         yield from _compared(condition.this, exp.GTE, [condition.args["low"]])
         yield from _compared(condition.this, exp.LTE, [condition.args["high"]])
     elif isinstance(condition, exp.In) and condition.expressions and not condition.args.get("query"):
