@@ -48,6 +48,9 @@ def of(where: str, source: str = "orders") -> Restriction:
         ("_timestamp < '2026-01-31 12:00'", Restriction(end_ms=NOON_MS)),
         ("_timestamp <= '2026-01-31 12:00'", Restriction(end_ms=NOON_MS + 1)),
         ("_timestamp > 'nonsense'", Restriction()),
+        ("_timestamp < '1969-12-31 23:59:59.998'", Restriction()),
+        ("_timestamp > '1960-01-01'", Restriction()),
+        ("_timestamp <= '9999-12-31 23:59:59.999998'", Restriction(end_ms=253_402_300_800_000)),
         ("o._offset > 1", Restriction()),
     ],
 )

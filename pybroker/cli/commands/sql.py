@@ -216,7 +216,7 @@ def _texts(execute: list[str], file: Path | None) -> list[str] | None:
         return execute
     try:
         if file is not None:
-            return [file.read_text(encoding="utf-8")]
+            return [file.read_text(encoding="utf-8-sig")]
         return None if sys.stdin.isatty() else [sys.stdin.read()]
     except OSError as error:
         raise CommandFailed(f"--file {file}: {reason_of(error)}") from error

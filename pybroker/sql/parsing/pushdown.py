@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final, TypeAlias
 
 from sqlglot import exp
@@ -134,9 +134,11 @@ def _narrowed_in_time(
     if not known:
         return found
     # Rounded outwards: a record's time has milliseconds, a literal may have microseconds.
-    micros = [round((each.replace(tzinfo=None) - datetime(1970, 1, 1)).total_seconds() * 1_000_000) for each in known]
+    micros = [(each.replace(tzinfo=None) - datetime(1970, 1, 1)) // timedelta(microseconds=1) for each in known]
     low, high = _range(operator, micros)
-    first = None if low is None else max(0, low // 1_000)
+    # Before 1970 there are few records, and a negative number asks a broker for other things than a time.
+    low, high = (None if each is None or each < 0 else each for each in (low, high))
+    first = None if low is None else low // 1_000
     # What moves on until the query runs bounds nothing from above.
     moves = any(_moves(each) for each in values)
     end = None if high is None or moves else -(-high // 1_000)
