@@ -191,3 +191,8 @@ def test_statement_that_is_nested_too_deeply_is_refused(text: str) -> None:
 def test_lambda_without_arguments_is_refused() -> None:
     with pytest.raises(SqlError, match="syntax error"):
         statements("SELECT f(() => 1) FROM t")
+
+
+def test_star_of_an_expression_is_left_to_duckdb() -> None:
+    (query,) = statements("SELECT (s).* FROM t")
+    assert isinstance(query, Query)

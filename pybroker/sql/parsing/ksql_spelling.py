@@ -98,7 +98,7 @@ def respell(tree: exp.Expr) -> None:
     for select in tree.find_all(exp.Select):
         for each in list(select.expressions):
             # A field of something else than a column, which engines name otherwise.
-            if isinstance(each, exp.Dot):
+            if isinstance(each, exp.Dot) and not isinstance(each.expression, exp.Star):
                 each.replace(exp.alias_(each.copy(), each.expression.copy()))
 
 

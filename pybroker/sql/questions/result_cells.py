@@ -1,7 +1,8 @@
 """Cells of a result that Python has no value for, as the texts that DuckDB has for them.
 
-Owns which those are.  Of times of a day, bits and variants Arrow loses a part, so that DuckDB casts them before.  Times
-before the year 1 or beyond the year 9999, ``infinity`` and nanoseconds are cast where Python refuses them.
+Owns which those are.  Of times of a day, bits, variants, shapes and numbers beyond a HUGEINT Arrow loses a part, so
+that DuckDB casts them before.  Times before the year 1 or beyond the year 9999, ``infinity`` and nanoseconds are cast
+where Python refuses them.
 """
 
 from __future__ import annotations
@@ -19,8 +20,13 @@ from pybroker.sql.fetching.short_queries import closed_connection
 from pybroker.sql.parsing.column_types import parsed_type
 from pybroker.sql.questions.row_output import csv_cell
 
-_LOST: Final = frozenset({exp.DType.BIT, exp.DType.TIME, exp.DType.TIMETZ, exp.DType.TIME_NS, exp.DType.VARIANT})
-_WORDS: Final = ("BIT", "TIME", "VARIANT")
+_LOST: Final = frozenset(
+    {
+        *(exp.DType.BIT, exp.DType.TIME, exp.DType.TIMETZ, exp.DType.TIME_NS, exp.DType.VARIANT),
+        *(exp.DType.UINT128, exp.DType.BIGNUM, exp.DType.GEOMETRY),
+    }
+)
+_WORDS: Final = ("BIT", "TIME", "VARIANT", "UHUGEINT", "BIGNUM", "GEOMETRY")
 _NS_PER_US: Final = 1_000
 
 
