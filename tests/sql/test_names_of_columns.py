@@ -48,3 +48,8 @@ def test_function_without_such_arguments_is_refused_in_one_sentence(world: World
     told = world.refusal("SELECT who + id FROM orders")
     assert "Candidate" not in told
     assert len(told) < 200
+
+
+def test_declaration_has_no_column_that_every_record_has(world: World) -> None:
+    told = world.refusal("CREATE STREAM o (_Offset BIGINT) WITH (topic='orders', format='json')")
+    assert told == "o: _Offset is a column that every record has, whatever its value says"

@@ -14,7 +14,7 @@ from pybroker.sql.declared import inference
 from pybroker.sql.declared.registered_schemas import with_registered_schema
 from pybroker.sql.parsing.statements import Create, DeclaredColumn
 from pybroker.sql.relations import event_times
-from pybroker.sql.relations.catalog import KEY, Column, Format, Relation, topic_named
+from pybroker.sql.relations.catalog import KEY, PSEUDO_COLUMNS, Column, Format, Relation, topic_named
 from pybroker.sql.relations.cluster_port import Changes, Cluster
 from pybroker.sql.relations.format_options import HEADER, REGISTRY, SCHEMA_ID, check_options, with_schema_inside
 from pybroker.sql.sql_errors import SqlError, nearest
@@ -136,6 +136,8 @@ def _check_columns(wanted: Create) -> None:
     for column in wanted.columns:
         if column.name.lower() in seen:
             raise SqlError(f"{wanted.name}: the column {column.name} is declared twice")
+        if column.name.lower() in PSEUDO_COLUMNS:
+            raise SqlError(f"{wanted.name}: {column.name} is a column that every record has, whatever its value says")
         seen.add(column.name.lower())
 
 
@@ -167,14 +169,14 @@ def _completed(cluster: Cluster, relation: Relation, declared: tuple[DeclaredCol
 
         if of_value and "schema" not in relation.options:
             relation = replace(relation, options={**relation.options, **_made_schema(relation)})
-        found = schema_columns(relation)
+        found = tuple(each for each in schema_columns(relation) if each.name.lower() not in PSEUDO_COLUMNS)
         keys = tuple(column for column in relation.columns if column.is_key)
         return replace(relation, columns=(*keys, *(_chosen(of_value, found) if of_value else found)))
     if relation.format is Format.JSON:
         if of_value:
             return with_names_of(relation, inference.field_names(cluster, relation.topic))
-        found = inference.infer(cluster, relation.topic)
-        sampled = found.columns if found.format is Format.JSON else ()
+        samples = inference.infer(cluster, relation.topic)
+        sampled = samples.columns if samples.format is Format.JSON else ()
         return replace(relation, columns=(*relation.columns, *sampled))
     if of_value:
         return relation

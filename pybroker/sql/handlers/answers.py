@@ -86,15 +86,23 @@ def explain(context: Context, wanted: Explain) -> None:
             " and ".join(each.wanted.told()) or None,
             "; ".join(each.kept) or None,
         )
-        if query.emits:
-            starts = tail.starts(context.cluster, each, from_begin=context.settings.get(BEGIN) == "earliest")
-            read = [(partition, start, None) for partition, start in starts.items()]
-        else:
-            read = [(partition, at.start, at.end) for partition, at in each.positions.items()]
-        rows += [(*shared, *place) for place in read or [(None, None, None)]]
+        rows += [(*shared, *place) for place in _places(context, each, emits=query.emits)] or [
+            (*shared, None, None, None)
+        ]
     engine = "duckdb, as rows arrive" if query.emits else "duckdb"
     heading = ("ENGINE", "TOPIC", "FORMAT", "COLUMNS", "PUSHED", "NOT PUSHED", "PARTITION", "FROM", "TO")
     context.print(heading, [(engine, *row) for row in rows])
+
+
+def _places(context: Context, wanted: Plan, *, emits: bool) -> list[tuple[int, int, int | None]]:
+    """Each partition that is read, and from where to where; a tail has no end."""
+    if not emits:
+        return [(partition, at.start, at.end) for partition, at in wanted.positions.items()]
+    return [(partition, start, None) for partition, start in _tail_starts(context, wanted).items()]
+
+
+def _tail_starts(context: Context, wanted: Plan) -> dict[int, int]:
+    return tail.starts(context.cluster, wanted, from_begin=context.settings.get(BEGIN) == "earliest")
 
 
 @contextmanager
@@ -152,7 +160,7 @@ def _follow(context: Context, query: Query, misfits: Misfits) -> None:
     tail.check(query, table_references(query.tree))
     prepared = _prepared(context, query)
     ((name, found),) = prepared.plans.items()
-    positions = tail.starts(context.cluster, found, from_begin=context.settings.get(BEGIN) == "earliest")
+    positions = _tail_starts(context, found)
     follower = tail.Follower(context.connect, context.engine, prepared.sql, name, found, positions, misfits)
     printer: RowPrinter | None = None
     for table in follower.tables(query.limit, context.is_interrupted):
