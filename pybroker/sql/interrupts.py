@@ -6,7 +6,7 @@ Owns the signal's handler meanwhile.
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -39,12 +39,13 @@ class Interrupts:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def run_text(session: Session, text: str) -> None:
-    """Run the statements of a text; Ctrl-C ends them, as ``KeyboardInterrupt``."""
+def run_texts(session: Session, texts: Iterable[str]) -> None:
+    """Run the statements of texts, each of which ends one; Ctrl-C ends them, as ``KeyboardInterrupt``."""
     interrupts = Interrupts()
     try:
         with interrupts.heeded():
-            session.run(text, interrupts)
+            for text in texts:
+                session.run(text, interrupts)
     except End:
         return
     except Interrupted:

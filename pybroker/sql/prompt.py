@@ -6,6 +6,7 @@ Owns the terminal while a statement is typed; it is prompt_toolkit's.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +20,7 @@ from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.lexers import PygmentsLexer
 from pygments.lexers.sql import SqlLexer
 
+from pybroker.sql.fetching.relation_decoding import quoted
 from pybroker.sql.interrupts import Interrupts
 from pybroker.sql.parsing.statements import is_complete
 from pybroker.sql.relations.catalog import PSEUDO_COLUMNS
@@ -36,6 +38,10 @@ KEYWORDS: Final = (
     *("SHOW QUERIES", "PAUSE", "RESUME", "TERMINATE", "WINDOW TUMBLING", "WITHIN", "PARTITION BY", "EMIT FINAL"),
     *("DROP STREAM", "DROP TABLE", "INSERT INTO", "VALUES", "SET", "HELP", "EXIT"),
 )
+_RESERVED: Final = frozenset(word for words in KEYWORDS for word in words.split())
+_PLAIN: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII)
+# What may be the begin of a name: as far as a name of a topic goes, and behind the last of what parts words.
+_TYPED: Final = (re.compile(r'"?[\w.-]+$'), re.compile(r'"?\w+$'))
 
 
 class Names(Completer):
@@ -45,24 +51,31 @@ class Names(Completer):
         self._session = session
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
-        word = document.get_word_before_cursor(WORD=False)
-        if not word:
-            return
-        for name in self._candidates():
-            if name.lower().startswith(word.lower()) and name.lower() != word.lower():
-                yield Completion(name, start_position=-len(word))
+        # A topic's name may have what parts words, too.
+        typed = [found[0] for pattern in _TYPED if (found := pattern.search(document.text_before_cursor)) is not None]
+        for name, text in self._candidates() if typed else ():
+            for part in typed:
+                word = part.strip('"').lower()
+                if word and name.lower().startswith(word) and name.lower() != word:
+                    yield Completion(text, start_position=-len(part))
+                    break
 
-    def _candidates(self) -> Iterator[str]:
+    def _candidates(self) -> Iterator[tuple[str, str]]:
+        """Each with the text that stands for it."""
         seen: set[str] = set()
         # Without a cluster that answers there are fewer names, and no error: a statement tells it.
         topics: list[str] = []
         with suppress(Exception):
             topics = self._session.names()
-        names = [*topics, *sorted(self._session.catalog.known_columns()), *PSEUDO_COLUMNS, *KEYWORDS]
-        for name in names:
+        for name in [*topics, *sorted(self._session.catalog.known_columns()), *PSEUDO_COLUMNS]:
             if name not in seen:
                 seen.add(name)
-                yield name
+                yield name, name if _needs_no_quotes(name) else quoted(name)
+        yield from ((word, word) for word in KEYWORDS if word not in seen)
+
+
+def _needs_no_quotes(name: str) -> bool:
+    return _PLAIN.fullmatch(name) is not None and name.upper() not in _RESERVED
 
 
 def history_file() -> Path:

@@ -38,6 +38,7 @@ from pybroker.sql.parsing.statements import (
     ShowQueries,
     statements,
 )
+from pybroker.sql.sql_errors import TooDeep
 
 
 class End(Exception):
@@ -114,4 +115,7 @@ class Session(Context):
         self.is_interrupted = is_interrupted
         for statement in statements(text):
             self.begin_statement()
-            _HANDLERS[type(statement)](self, statement)
+            try:
+                _HANDLERS[type(statement)](self, statement)
+            except RecursionError as error:
+                raise TooDeep from error

@@ -10,6 +10,13 @@ class SqlError(Exception):
     """A statement cannot be carried out; the message is for the user, without a trace."""
 
 
+class TooDeep(SqlError):
+    """A statement has more parts inside of each other than Python takes."""
+
+    def __init__(self) -> None:
+        super().__init__("the statement is nested too deeply")
+
+
 class Interrupted(Exception):
     """The user has ended the query."""
 

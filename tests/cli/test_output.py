@@ -76,6 +76,17 @@ def test_a_table_that_fits_the_terminal_has_one_line_per_row(monkeypatch: pytest
     assert len(heading) == len(first) == len(second)
 
 
+@pytest.mark.parametrize("width", [80, 5])
+def test_heading_is_shown_as_it_is_and_gives_no_commands(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    """A query's columns have the names that records give them."""
+    lines = shown(monkeypatch, width, ("[/b]", "[red]x", "\x1b[2J"), [(1, 2, 3)])
+    assert [word for line in lines for word in line.split() if word in ("[/b]", "[red]x", "\\x1b[2J")] == [
+        "[/b]",
+        "[red]x",
+        "\\x1b[2J",
+    ]
+
+
 def test_on_a_narrow_terminal_no_value_is_cut_or_broken(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [line.split() for line in shown(monkeypatch, 30)] == [
         ["NAME", "n" * 30],

@@ -39,3 +39,14 @@ def test_completion_is_silent_while_the_cluster_is_away(world: World, monkeypatc
     monkeypatch.setattr(world.cluster, "topics", away)
     assert completed(world, "SELECT * FROM ord") == ["ORDER BY"]
     assert completed(world, "SELECT rem") == ["remarkable"]
+
+
+def test_name_that_sql_takes_for_more_than_one_is_completed_in_quotes(world: World) -> None:
+    world.cluster.produce("web-clicks.v1", [{"a b": 1, "order": 2, "plain": 3}])
+    world.ask('SELECT * FROM "web-clicks.v1"')
+    assert completed(world, "SELECT * FROM web") == ['"web-clicks.v1"']
+    assert completed(world, "SELECT * FROM web-cl") == ['"web-clicks.v1"']
+    assert completed(world, 'SELECT * FROM "web-cl') == ['"web-clicks.v1"']
+    assert completed(world, "SELECT a") == ['"a b"', "AS", "AND", "ASC", "AVG"]
+    assert completed(world, "SELECT w.pl") == ["plain"]
+    assert completed(world, "SELECT orde") == ["orders", '"order"', "ORDER BY"]

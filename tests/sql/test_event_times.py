@@ -29,6 +29,8 @@ def world() -> Iterator[World]:
         ("VARCHAR", "", ["2020-05-04 01:00:00", "2020-05-04T02:00:00"]),
         ("BIGINT", "", [1_588_554_000_000, 1_588_557_600_000]),
         ("TIMESTAMP", "", ["2020-05-04 01:00:00", "2020-05-04 02:00:00"]),
+        ("TIMESTAMP", "", ["2020-05-04T03:00:00+02:00", "2020-05-04T01:30:00-00:30"]),
+        ("VARCHAR", "", ["2020-05-04T03:00:00+02:00", "2020-05-04 02:00:00Z"]),
     ],
 )
 def test_time_of_a_record_is_what_its_column_says(world: World, column: str, options: str, values: list[Any]) -> None:

@@ -68,6 +68,11 @@ def test_field_named_as_a_column_of_every_record_is_not_a_second_one() -> None:
     assert columns(b'{"url": "/", "_key": "x", "_Offset": 1}') == [("url", "VARCHAR")]
 
 
+def test_field_whose_name_no_column_can_have_is_left_out() -> None:
+    assert columns(b'{"": 1, "a\\u0000b": 2, "c": 3}') == [("c", "BIGINT")]
+    assert columns(b'{"c": {"": 1}}') == [("c", "JSON")]
+
+
 @pytest.mark.parametrize(
     ("values", "form"),
     [

@@ -67,3 +67,9 @@ def test_format_whose_library_is_not_installed_names_what_installs_it(
         "CREATE STREAM c WITH (format='avro') AS SELECT n FROM d",
     ):
         assert "format avro needs fastavro: pip install " in world.refusal(text), text
+
+
+def test_time_with_a_zone_is_written_as_that_time_in_utc(world: World) -> None:
+    world.ask("CREATE STREAM u (at TIMESTAMP) WITH (topic='u', format='json', partitions=1)")
+    world.ask("INSERT INTO u (at, _timestamp) VALUES ('2026-01-31 14:00+02', '2026-01-31T13:00:00+01:00')")
+    assert world.ask("SELECT at, _timestamp FROM u") == [dict.fromkeys(("at", "_timestamp"), "2026-01-31 12:00:00.000")]

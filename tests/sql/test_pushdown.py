@@ -34,6 +34,7 @@ def of(where: str, source: str = "orders") -> Restriction:
         ("_offset >= 10 AND _offset < 20", Restriction(first_offset=10, end_offset=20)),
         ("_offset > 10 AND 20 >= _offset", Restriction(first_offset=11, end_offset=21)),
         ("_offset BETWEEN 10 AND 20", Restriction(first_offset=10, end_offset=21)),
+        ("_offset BETWEEN SYMMETRIC 20 AND 10", Restriction()),
         ("_offset IN (3, 5)", Restriction(first_offset=3, end_offset=6)),
         ("_offset = 2 * 21", Restriction(first_offset=42, end_offset=43)),
         ("(_offset > 1) AND amount > 3", Restriction(first_offset=2)),
@@ -47,6 +48,9 @@ def of(where: str, source: str = "orders") -> Restriction:
         ("_timestamp < '2026-01-31 12:00'", Restriction(end_ms=NOON_MS)),
         ("_timestamp <= '2026-01-31 12:00'", Restriction(end_ms=NOON_MS + 1)),
         ("_timestamp > 'nonsense'", Restriction()),
+        ("_timestamp < '1969-12-31 23:59:59.998'", Restriction()),
+        ("_timestamp > '1960-01-01'", Restriction()),
+        ("_timestamp <= '9999-12-31 23:59:59.999998'", Restriction(end_ms=253_402_300_800_000)),
         ("o._offset > 1", Restriction()),
     ],
 )

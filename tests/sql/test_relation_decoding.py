@@ -217,3 +217,26 @@ def test_messages_of_protobuf_are_read_by_their_descriptors(tmp_path: Path) -> N
 def test_schema_that_is_none_is_refused(form: Format, options: dict[str, str], told: str) -> None:
     with pytest.raises(SqlError, match=told):
         schema_columns(relation(form, [], **options))
+
+
+@pytest.mark.parametrize(
+    ("form", "value"),
+    [
+        (Format.JSON, b'{"at": "2026-01-31T14:00:00+02:00"}'),
+        (Format.JSON, b'{"at": "2026-01-31T12:00:00Z"}'),
+        (Format.TEXT, b"2026-01-31 14:00:00+02"),
+        (Format.CSV, b"2026-01-31 06:30:00-05:30"),
+    ],
+)
+def test_time_with_a_zone_is_that_time_in_utc(form: Format, value: bytes) -> None:
+    rows, misfits = decoded(relation(form, COLUMNS[2:]), [value])
+    assert rows[0]["at"].isoformat() == "2026-01-31T12:00:00"
+    assert misfits.count == 0
+
+
+def test_time_with_a_zone_inside_of_a_value_and_in_a_key_is_that_time_in_utc() -> None:
+    columns = (Column("s", "STRUCT(l TIMESTAMP[])", "s"), Column("k", "TIMESTAMP", is_key=True))
+    rows, _ = decoded(
+        relation(Format.JSON, columns), [b'{"s": {"l": ["2026-01-31T14:00:00+02:00"]}}'], key=[b"2026-01-31T13:00+01"]
+    )
+    assert rows[0]["s"]["l"][0].isoformat() == rows[0]["k"].isoformat() == "2026-01-31T12:00:00"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -11,7 +12,9 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
+from pybroker.cli.terminal.output import Output
 from pybroker.sql.questions.row_output import OutputForm, RowPrinter, csv_cell, json_line, plain, table_cell
+from tests.cli.test_output import Terminal
 
 
 class Sheet:
@@ -23,8 +26,8 @@ class Sheet:
         self.tables: list[tuple[list[str], list[list[object]]]] = []
         self.lines: list[list[object]] = []
 
-    def write(self, data: bytes) -> None:
-        self.written.write(data)
+    def text(self, text: str) -> None:
+        self.written.write(text.encode())
 
     def flush(self) -> None:
         pass
@@ -121,3 +124,21 @@ def test_rows_that_come_one_by_one_are_lines() -> None:
     printer.add([(1, 2)])
     printer.add([(3, 4)])
     assert sheet.lines == [["a", "b"], [1, 2], [3, 4]]
+
+
+@pytest.mark.parametrize("form", OutputForm)
+def test_value_and_name_of_a_record_give_no_commands_to_a_terminal(form: OutputForm) -> None:
+    stream = Terminal()
+    printer = RowPrinter(Output(stream=stream), form, ["\x1b[2Ja", "b"])
+    printer.add([("\x9b2J\u202e\x1b[2J", "é")])
+    printer.end()
+    shown = re.sub(r"\x1b\[[01]?m", "", stream.getvalue().decode())  # rich's own, for the heading
+    assert "é" in shown
+    assert all(char.isprintable() or char == "\n" for char in shown)
+
+
+def test_value_in_a_pipe_is_as_it_is() -> None:
+    stream = io.BytesIO()
+    printer = RowPrinter(Output(stream=stream), OutputForm.CSV, ["a"])
+    printer.add([("\x1b[2J\u200d",)])
+    assert stream.getvalue().decode() == "a\n\x1b[2J\u200d\n"

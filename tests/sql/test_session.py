@@ -227,6 +227,16 @@ def test_declared_columns_are_cast_and_found_in_any_case(world: World) -> None:
     assert world.ask("SELECT k, orderid, at FROM e") == [{"K": 7, "ORDERID": 1, "AT": "2026-01-31 12:00:00.000"}]
 
 
+def test_declaration_of_a_topic_that_was_empty_has_the_names_of_its_records(world: World) -> None:
+    world.cluster.logs["rides"] = [[]]
+    declared = "CREATE STREAM rides (RIDERID INT, at VARCHAR) WITH (topic='rides', format='json')"
+    world.ask(declared)
+    world.cluster.produce("rides", [{"riderId": 1, "AT": "x", "at": "y"}])
+    for text in ("SHOW STREAMS", declared):  # the same text once more is no mistake
+        world.ask(text)
+    assert world.ask("SELECT riderid, at FROM rides") == [{"RIDERID": 1, "at": "y"}]
+
+
 def test_csv_is_declared(world: World) -> None:
     world.cluster.produce("lines", [b"1;a", b"2;b"])
     world.ask("CREATE STREAM lines (n INT, name STRING) WITH (format='delimited', delimiter=';')")

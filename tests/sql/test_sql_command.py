@@ -45,7 +45,7 @@ def test_question_is_answered_in_a_table_json_and_csv(cli: CommandLine, orders: 
 def test_statements_come_from_a_file_and_from_standard_input(cli: CommandLine, orders: str, tmp_path: Path) -> None:
     text = f"CREATE TEMP STREAM o (id BIGINT) WITH (topic='{orders}', format='json');\nSELECT max(id) AS id FROM o;\n"
     file = tmp_path / "question.sql"
-    file.write_text(text)
+    file.write_text(text, encoding="utf-8-sig")  # as editors of Windows write it
     assert cli.lines("sql", "--json", "-f", str(file)) == ['{"id":11}']
     assert cli.lines("sql", "--json", stdin=text.encode()) == ['{"id":11}']
 
@@ -146,6 +146,8 @@ def test_failures_are_said_on_standard_error_with_their_codes(cli: CommandLine, 
 def test_syntax_error_is_told_where_no_broker_is() -> None:
     failed = CommandLine("127.0.0.1:1").run("sql", "-e", "SELECT a FROM")
     assert b"syntax error" in failed.stderr
+    failed = CommandLine("127.0.0.1:1").run("sql", "-e", "COPY t TO 'x.csv' (HEADER) 1")
+    assert failed.stderr.startswith(b"pybroker: line 1, column 1: ")
 
 
 def test_misfits_are_counted_or_stop(cli: CommandLine, orders: str) -> None:
@@ -259,3 +261,12 @@ def test_topic_that_is_there_has_to_be_as_it_is_declared(cli: CommandLine, topic
             refused.stderr.decode()
             == f"pybroker: the topic {topic} {told}; `pybroker topics` changes topics that are there\n"
         )
+
+
+def test_each_execute_is_a_text_of_its_own(cli: CommandLine, orders: str) -> None:
+    texts = [
+        f"SELECT max(id) AS id FROM {orders} -- all",
+        f"SELECT min(id) AS id FROM {orders}; EXIT",
+        "SELECT 3 AS id",
+    ]
+    assert cli.lines("sql", "--json", *(part for text in texts for part in ("-e", text))) == ['{"id":11}', '{"id":0}']

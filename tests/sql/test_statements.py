@@ -173,3 +173,26 @@ def test_place_is_that_of_the_character() -> None:
 def test_nearest_name_is_offered_in_its_own_case() -> None:
     assert nearest("ordrs", ["Orders", "users"]) == "; Orders?"
     assert nearest("zzz", ["Orders", "users"]) == ""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"SELECT {'(' * 3_000}1{')' * 3_000}",
+        f"SELECT * FROM {'(SELECT * FROM ' * 1_000}t{')' * 1_000}",
+        f"CREATE STREAM s (a {'STRUCT<x ' * 2_000}INT{'>' * 2_000}) WITH (topic='t')",
+    ],
+)
+def test_statement_that_is_nested_too_deeply_is_refused(text: str) -> None:
+    with pytest.raises(SqlError, match="nested too deeply"):
+        statements(text)
+
+
+def test_lambda_without_arguments_is_refused() -> None:
+    with pytest.raises(SqlError, match="syntax error"):
+        statements("SELECT f(() => 1) FROM t")
+
+
+def test_star_of_an_expression_is_left_to_duckdb() -> None:
+    (query,) = statements("SELECT (s).* FROM t")
+    assert isinstance(query, Query)

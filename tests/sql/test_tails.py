@@ -107,3 +107,12 @@ def test_topic_that_is_deleted_under_a_tail_ends_it_with_a_sentence(
 
     with pytest.raises(Exception, match="topic orders is gone"):
         world.session.run("SELECT id FROM orders EMIT CHANGES", gone)
+
+
+def test_explain_says_where_a_tail_begins_and_that_it_has_no_end(world: World) -> None:
+    found = world.ask("EXPLAIN SELECT id FROM orders EMIT CHANGES")
+    assert [(each["from"], each["to"]) for each in found] == [(10, None)]
+    found = world.ask("EXPLAIN SELECT id FROM orders WHERE _offset >= 3 EMIT CHANGES")
+    assert [(each["from"], each["to"]) for each in found] == [(3, None)]
+    found = world.ask(f"{EARLIEST} EXPLAIN SELECT id FROM orders EMIT CHANGES")
+    assert [(each["from"], each["to"]) for each in found] == [(0, None)]

@@ -110,11 +110,11 @@ def sql(
         raise misused("give --json or --csv")
     if execute and file is not None:
         raise misused("give --execute or --file")
-    text = _text(execute, file)
+    texts = _texts(execute, file)
     settings = _Settings(memory, csv, as_json, misfits == "stop", url, login, declarations, schema_registry)
     try:
         with without_pandas():
-            _run(text, ClientOptions(bootstrap, properties, command_config), settings)
+            _run(texts, ClientOptions(bootstrap, properties, command_config), settings)
     except ModuleNotFoundError as error:
         raise CommandFailed(f"`pybroker sql` needs {error.name}: {how_to_install('sql')}") from error
 
@@ -210,22 +210,22 @@ def _is_interrupted(session: Session) -> bool:
     return session.is_interrupted()
 
 
-def _text(execute: list[str], file: Path | None) -> str | None:
+def _texts(execute: list[str], file: Path | None) -> list[str] | None:
     """The statements; None for those that are to be typed."""
     if execute:
-        return ";\n".join(execute)
+        return execute
     try:
         if file is not None:
-            return file.read_text(encoding="utf-8")
-        return None if sys.stdin.isatty() else sys.stdin.read()
+            return [file.read_text(encoding="utf-8-sig")]
+        return None if sys.stdin.isatty() else [sys.stdin.read()]
     except OSError as error:
         raise CommandFailed(f"--file {file}: {reason_of(error)}") from error
     except UnicodeDecodeError as error:
         raise CommandFailed(f"{file or 'standard input'} is no UTF-8") from error
 
 
-def _run(text: str | None, options: ClientOptions, settings: _Settings) -> None:
-    from pybroker.sql.interrupts import run_text
+def _run(texts: list[str] | None, options: ClientOptions, settings: _Settings) -> None:
+    from pybroker.sql.interrupts import run_texts
     from pybroker.sql.parsing.statements import statements
     from pybroker.sql.questions.engine import Engine
     from pybroker.sql.questions.row_output import OutputForm
@@ -244,7 +244,7 @@ def _run(text: str | None, options: ClientOptions, settings: _Settings) -> None:
 
     form = OutputForm.CSV if settings.csv else OutputForm.JSON if settings.as_json else OutputForm.TABLE
     try:
-        if text is not None:
+        for text in texts or ():
             statements(text)  # a mistake is told before a broker is asked
         engine = Engine(settings.memory)
         try:
@@ -267,8 +267,8 @@ def _run(text: str | None, options: ClientOptions, settings: _Settings) -> None:
                 )
                 # The session learns anew with each text how Ctrl-C is heard.
                 supervisor.is_interrupted = partial(_is_interrupted, session)
-                if text is not None:
-                    run_text(session, text)
+                if texts is not None:
+                    run_texts(session, texts)
                     return
                 from pybroker.sql.prompt import converse
 

@@ -134,6 +134,11 @@ class Output:
         except BrokenPipeError as error:
             raise OutputClosed from error
 
+    def text(self, text: str) -> None:
+        """Lines of a result; on a terminal, what is not seen of them is written out."""
+        shown = "\n".join(map(visible, text.split("\n"))) if self.is_terminal else text
+        self.write(shown.encode(errors="backslashreplace"))
+
     def line(self, text: str) -> None:
         """Write one line of text."""
         self.write(text.encode("utf-8", "surrogateescape") + b"\n")
@@ -190,10 +195,12 @@ class Output:
             self.line(none)
             return
         cells = [[plain_cell(cell) for cell in row] for row in rows]
+        # A name may be a record's: it is no markup of rich's, and no command to the terminal.
+        columns = [visible(column) for column in columns]
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
         for position, column in enumerate(columns):
             numeric = is_numeric([row[position] for row in rows])
-            table.add_column(column, justify="right" if numeric else "left", no_wrap=position < len(columns) - 1)
+            table.add_column(Text(column), justify="right" if numeric else "left", no_wrap=position < len(columns) - 1)
         for texts in cells:
             table.add_row(*map(Text, texts))
         console = Console(file=sys.stdout, force_terminal=True)

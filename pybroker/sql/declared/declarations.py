@@ -5,7 +5,7 @@ Owns the options and their names, ksqlDB's among them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -13,7 +13,7 @@ from pybroker.sql.declared import inference
 from pybroker.sql.declared.registered_schemas import with_registered_schema
 from pybroker.sql.parsing.statements import Create, DeclaredColumn
 from pybroker.sql.relations import event_times
-from pybroker.sql.relations.catalog import KEY, Column, Format, Relation, topic_named
+from pybroker.sql.relations.catalog import KEY, PSEUDO_COLUMNS, Column, Format, Relation, topic_named
 from pybroker.sql.relations.cluster_port import Changes, Cluster
 from pybroker.sql.relations.format_options import (
     FULL_NAME,
@@ -143,6 +143,8 @@ def _check_columns(wanted: Create) -> None:
     for column in wanted.columns:
         if column.name.lower() in seen:
             raise SqlError(f"{wanted.name}: the column {column.name} is declared twice")
+        if column.name.lower() in PSEUDO_COLUMNS:
+            raise SqlError(f"{wanted.name}: {column.name} is a column that every record has, whatever its value says")
         seen.add(column.name.lower())
 
 
@@ -174,16 +176,15 @@ def _completed(cluster: Cluster, relation: Relation, declared: tuple[DeclaredCol
 
         if of_value and "schema" not in relation.options:
             relation = replace(relation, options={**relation.options, **_made_schema(relation)})
-        found = schema_columns(relation)
+        found = tuple(each for each in schema_columns(relation) if each.name.lower() not in PSEUDO_COLUMNS)
         keys = tuple(column for column in relation.columns if column.is_key)
         return replace(relation, columns=(*keys, *(_chosen(of_value, found) if of_value else found)))
     if relation.format is Format.JSON:
-        names = {each.name.lower(): each.name for each in _sampled(cluster, relation)}
-        if not of_value:
-            return replace(relation, columns=(*relation.columns, *_sampled(cluster, relation)))
-        # ksqlDB's names have no case, those of JSON have one.
-        fields = (replace(each, field=names.get(each.name.lower(), each.name)) for each in relation.columns)
-        return replace(relation, columns=tuple(fields))
+        if of_value:
+            return with_names_of(relation, inference.field_names(cluster, relation.topic))
+        samples = inference.infer(cluster, relation.topic)
+        sampled = samples.columns if samples.format is Format.JSON else ()
+        return replace(relation, columns=(*relation.columns, *sampled))
     if of_value:
         return relation
     if relation.format is Format.CSV:
@@ -203,9 +204,15 @@ def _made_schema(relation: Relation) -> dict[str, str]:
         raise missing_library(relation.format, error) from error
 
 
-def _sampled(cluster: Cluster, relation: Relation) -> tuple[Column, ...]:
-    found = inference.infer(cluster, relation.topic)
-    return found.columns if found.format is Format.JSON else ()
+def with_names_of(relation: Relation, names: Sequence[str]) -> Relation:
+    """The relation, whose fields have the case that samples of JSON have.
+
+    ksqlDB's names have no case, those of JSON have one.
+    """
+    by_lower = {name.lower(): name for name in reversed(names)}
+    by_lower |= {each.name.lower(): each.name for each in relation.columns if each.name in names}
+    fields = (replace(each, field=by_lower.get(each.name.lower(), each.field)) for each in relation.columns)
+    return replace(relation, columns=tuple(fields))
 
 
 def _chosen(wanted: list[Column], found: tuple[Column, ...]) -> tuple[Column, ...]:

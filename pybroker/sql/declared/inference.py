@@ -43,6 +43,16 @@ def infer(cluster: Cluster, topic: str) -> Relation:
     return relation_of(topic, samples(cluster, topic))
 
 
+def field_names(cluster: Cluster, topic: str) -> tuple[str, ...]:
+    """The names of the fields of a topic's objects, in any case that they have, as far as samples tell."""
+    found: dict[str, None] = {}
+    for value in samples(cluster, topic):
+        with suppress(ValueError, RecursionError):
+            document = json.loads(value)
+            found |= dict.fromkeys(document) if isinstance(document, dict) else {}
+    return tuple(found)
+
+
 def samples(cluster: Cluster, topic: str) -> list[bytes]:
     """Some values of a topic, from both ends of its first partitions that have any; tombstones are left out."""
     partitions = cluster.partitions(topic) or []
@@ -96,7 +106,7 @@ def json_columns(texts: Sequence[str]) -> tuple[Column, ...]:
     wide = _beyond_bigint(texts)
     for name, kind in fields.items():
         # DuckDB's names have no case: of two fields that differ by it alone the first is a column.
-        if name.lower() not in PSEUDO_COLUMNS:
+        if name.lower() not in PSEUDO_COLUMNS and _is_name(name):
             own = kind if name in wide and kind in _WIDE else duckdb_type(kind)
             columns.setdefault(name.lower(), Column(name, own, field=name))
     return tuple(columns.values())
@@ -122,9 +132,14 @@ def duckdb_type(structure: Any, depth: int = 0) -> str:
     if isinstance(structure, list):
         return f"{duckdb_type(structure[0], depth + 1)}[]" if structure else "JSON[]"
     if isinstance(structure, dict):
-        names = {name.lower() for name in structure}
+        names = {name.lower() for name in structure if _is_name(name)}
         if not structure or len(structure) > _FIELDS_MAX or len(names) < len(structure):
             return "JSON"
         fields = (f"{quoted(name)} {duckdb_type(kind, depth + 1)}" for name, kind in structure.items())
         return f"STRUCT({', '.join(fields)})"
     return _TYPES.get(str(structure), str(structure))
+
+
+def _is_name(name: str) -> bool:
+    """Whether DuckDB takes it for a name; a field of JSON may have none."""
+    return bool(name) and "\0" not in name

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pybroker.sql.relations.catalog import NO_COLUMN
 from pybroker.sql.relations.cluster_port import Fetched
 from pybroker.values.timestamps import TIMESTAMP_MS_MAX
 from pybroker_protocol.compression import decompress
@@ -140,7 +141,7 @@ def _columns(together: Sequence[Section], wanted: Position, fields: Sequence[str
 
 
 def _rows(count: int) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.nulls(count)], names=["rows"])
+    return pa.RecordBatch.from_arrays([pa.nulls(count)], names=[NO_COLUMN])
 
 
 class _Records:

@@ -22,8 +22,9 @@ import pyarrow.compute as pc
 from pybroker.sql.fetching.nested_misfits import misfit_inside, pointer
 from pybroker.sql.fetching.record_columns import HEADERS, KEY, OFFSET, TIMESTAMP, TYPES, VALUE
 from pybroker.sql.fetching.short_queries import ValueDecoder, closed_connection
+from pybroker.sql.parsing.column_types import type_of_text
 from pybroker.sql.parsing.java_patterns import read_pattern
-from pybroker.sql.relations.catalog import PSEUDO_COLUMNS, Column, Format, Relation
+from pybroker.sql.relations.catalog import NO_COLUMN, PSEUDO_COLUMNS, Column, Format, Relation
 from pybroker.sql.relations.event_times import PATTERN, TimeKind, kind_of, time_column
 from pybroker.sql.relations.format_options import header_read
 from pybroker.sql.sql_errors import SqlError
@@ -35,7 +36,7 @@ _MISFIT: Final = "misfit"
 _NO_TEXT: Final = "the value is no UTF-8"
 _FIELDS: Final = {"_key": KEY, "_offset": OFFSET, "_timestamp": TIMESTAMP, "_headers": HEADERS}
 # Beside the pseudo columns, for a table's state alone: whether the value is null, which deletes the key's row.
-IS_TOMBSTONE: Final = Column("_is_tombstone", "BOOLEAN")
+IS_TOMBSTONE: Final = Column(" is tombstone ", "BOOLEAN")
 _NO_FIELDS: Final = (*PSEUDO_COLUMNS, IS_TOMBSTONE.name)
 
 
@@ -108,7 +109,7 @@ class Decoding:
     def schema(self) -> pa.Schema:
         """That of all decoded batches: found out by decoding nothing."""
         empty = {name: pa.array([], TYPES[name]) for name in self.fields}
-        return self.decoded(pa.RecordBatch.from_pydict(empty or {"rows": pa.nulls(0)}), 0).schema
+        return self.decoded(pa.RecordBatch.from_pydict(empty or {NO_COLUMN: pa.nulls(0)}), 0).schema
 
     def decoded(self, raw: pa.RecordBatch, partition: int) -> pa.RecordBatch:
         """The columns of the records that fit, in the order of the query's; ``SqlError`` where a misfit ends it."""
@@ -129,7 +130,7 @@ class Decoding:
                 found[column.name] = _pseudo(column.name, raw, partition)
         names = [column.name for column in self._columns]
         if not names:
-            names, found = ["rows"], {"rows": raw.column(0)}
+            names, found = [NO_COLUMN], {NO_COLUMN: raw.column(0)}
         batch = pa.RecordBatch.from_arrays([found[name] for name in names], names=names)
         if reasons is None or reasons.null_count == len(reasons):
             return batch
@@ -250,8 +251,9 @@ class _JsonDecoder:
     """Objects of JSON, by one pass of DuckDB's parser; what is null then, and is there, is looked at once more."""
 
     def __init__(self, columns: Sequence[Column]) -> None:
-        structure = "{" + ",".join(f"{_json_text(each.field)}:{_json_text(each.type)}" for each in columns) + "}"
-        chosen = [f"j.{quoted(each.field)} AS {quoted(f'c{at}')}" for at, each in enumerate(columns)]
+        read_as = (f"{_json_text(each.field)}:{_json_text(type_of_text(each.type))}" for each in columns)
+        structure = "{" + ",".join(read_as) + "}"
+        chosen = [f"{_read_of_json(each)} AS {quoted(f'c{at}')}" for at, each in enumerate(columns)]
         checks = [
             f"WHEN {condition} THEN {literal(f'{each.field} is no {each.type}')}"
             for each in columns
@@ -325,7 +327,7 @@ class _TimeReader:
                 read = literal(read_pattern(pattern))
                 time = f"CAST(try_strptime(regexp_replace(t, 'Z$', '+00'), {read}) AS TIMESTAMP)"
             case _:
-                time = "TRY_CAST(t AS TIMESTAMP)"
+                time = _read_of_text("t", "TIMESTAMP")
         wrong = f"concat({literal(f'{column.name} is no time: ')}, coalesce(CAST(t AS VARCHAR), 'null'))"
         self._statement = _Statement(
             f"SELECT coalesce({time}, CASE WHEN none THEN own END) AS at, "
@@ -346,9 +348,9 @@ class _Casting:
         self._columns = columns
         self._is_text = all(column.type in ("TEXT", "VARCHAR") for column in columns)
         names = [f"c{at}" for at in range(len(columns))]
-        casts = [f"TRY_CAST({name} AS {each.type}) AS {name}" for name, each in zip(names, columns, strict=True)]
+        casts = [f"{_read_of_text(name, each.type)} AS {name}" for name, each in zip(names, columns, strict=True)]
         checks = [
-            f"WHEN {name} IS NOT NULL AND TRY_CAST({name} AS {each.type}) IS NULL "
+            f"WHEN {name} IS NOT NULL AND {_read_of_text(name, each.type)} IS NULL "
             f"THEN {literal(f'{each.name} is no {each.type}')}"
             for name, each in zip(names, columns, strict=True)
         ]
@@ -377,6 +379,19 @@ def quoted(name: str) -> str:
 def literal(text: str) -> str:
     """A text as SQL has it."""
     return "'" + text.replace("'", "''") + "'"
+
+
+def _read_of_json(column: Column) -> str:
+    """A field of what the parser has read, as its column's type."""
+    found = f"j.{quoted(column.field)}"
+    return found if type_of_text(column.type) == column.type else f"CAST({found} AS {column.type})"
+
+
+def _read_of_text(name: str, kind: str) -> str:
+    """A text as a type; null where it is none."""
+    read_as = type_of_text(kind)
+    found = f"TRY_CAST({name} AS {read_as})"
+    return found if read_as == kind else f"CAST({found} AS {kind})"
 
 
 def _misfits_of_json(column: Column) -> Iterator[str]:

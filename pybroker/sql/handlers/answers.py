@@ -35,12 +35,15 @@ from pybroker.sql.questions.json_cells import json_inside
 from pybroker.sql.questions.query_progress import QueryProgress
 from pybroker.sql.questions.result_cells import rows_of
 from pybroker.sql.questions.row_output import OutputForm, RowPrinter
-from pybroker.sql.relations.catalog import PSEUDO_COLUMNS, Column
+from pybroker.sql.relations.catalog import NO_COLUMN, PSEUDO_COLUMNS, Column
 from pybroker.sql.relations.event_times import TIME
 from pybroker.sql.sql_errors import SqlError, at_place, nearest
 
 # By which the last record of a key is found.
 _OF_STATE: Final = ("_key", "_partition", "_offset", "_timestamp")
+# Columns of that search: a value has none of these names by chance.
+_PLACE: Final = quoted(" place ")
+_RANK: Final = quoted(" rank ")
 
 
 @dataclass(slots=True)
@@ -83,12 +86,23 @@ def explain(context: Context, wanted: Explain) -> None:
             " and ".join(each.wanted.told()) or None,
             "; ".join(each.kept) or None,
         )
-        rows += [(*shared, partition, at.start, at.end) for partition, at in each.positions.items()] or [
+        rows += [(*shared, *place) for place in _places(context, each, emits=query.emits)] or [
             (*shared, None, None, None)
         ]
     engine = "duckdb, as rows arrive" if query.emits else "duckdb"
     heading = ("ENGINE", "TOPIC", "FORMAT", "COLUMNS", "PUSHED", "NOT PUSHED", "PARTITION", "FROM", "TO")
     context.print(heading, [(engine, *row) for row in rows])
+
+
+def _places(context: Context, wanted: Plan, *, emits: bool) -> list[tuple[int, int, int | None]]:
+    """Each partition that is read, and from where to where; a tail has no end."""
+    if not emits:
+        return [(partition, at.start, at.end) for partition, at in wanted.positions.items()]
+    return [(partition, start, None) for partition, start in _tail_starts(context, wanted).items()]
+
+
+def _tail_starts(context: Context, wanted: Plan) -> dict[int, int]:
+    return tail.starts(context.cluster, wanted, from_begin=context.settings.get(BEGIN) == "earliest")
 
 
 @contextmanager
@@ -101,7 +115,9 @@ def columns_told(context: Context, text: str, references: Sequence[TableReferenc
         for reference in references:
             relation = context.relation(reference.name, text, reference.start)
             known |= {column.name for column in relation.columns}
-        message = f"there is no column {error.column}{nearest(error.column, known)}"
+        name = error.column.lower()
+        missing = "; * leaves it out, so that the inner SELECT has to name it" if name in PSEUDO_COLUMNS else None
+        message = f"there is no column {error.column}{missing or nearest(error.column, known)}"
         at = [each for each in tokens_of(text) if each.text.lower() == error.column.lower()]
         if not at:
             raise SqlError(message) from error
@@ -144,7 +160,7 @@ def _follow(context: Context, query: Query, misfits: Misfits) -> None:
     tail.check(query, table_references(query.tree))
     prepared = _prepared(context, query)
     ((name, found),) = prepared.plans.items()
-    positions = tail.starts(context.cluster, found, from_begin=context.settings.get(BEGIN) == "earliest")
+    positions = _tail_starts(context, found)
     follower = tail.Follower(context.connect, context.engine, prepared.sql, name, found, positions, misfits)
     printer: RowPrinter | None = None
     for table in follower.tables(query.limit, context.is_interrupted):
@@ -208,13 +224,13 @@ def state_of(name: str, used: Sequence[Column]) -> str:
     In a partition the last one is that of the highest offset.  A key is in several where partitions were added: there
     offsets say nothing, and the last one is the latest.
     """
-    chosen = ", ".join(quoted(column.name) for column in used) or "1 AS rows"
+    chosen = ", ".join(quoted(column.name) for column in used) or f"1 AS {quoted(NO_COLUMN)}"
     last = (
-        f"SELECT *, row_number() OVER (PARTITION BY _key, _partition ORDER BY _offset DESC) AS _place "
+        f"SELECT *, row_number() OVER (PARTITION BY _key, _partition ORDER BY _offset DESC) AS {_PLACE} "
         f"FROM {name} WHERE _key IS NOT NULL"
     )
     latest = (
-        "SELECT *, row_number() OVER (PARTITION BY _key ORDER BY _timestamp DESC NULLS LAST, _partition DESC) AS _rank "
-        f"FROM ({last}) WHERE _place = 1"
+        "SELECT *, row_number() OVER (PARTITION BY _key ORDER BY _timestamp DESC NULLS LAST, _partition DESC) "
+        f"AS {_RANK} FROM ({last}) WHERE {_PLACE} = 1"
     )
-    return f"SELECT {chosen} FROM ({latest}) WHERE _rank = 1 AND NOT {IS_TOMBSTONE.name}"
+    return f"SELECT {chosen} FROM ({latest}) WHERE {_RANK} = 1 AND NOT {quoted(IS_TOMBSTONE.name)}"

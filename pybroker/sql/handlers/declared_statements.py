@@ -31,7 +31,8 @@ def create(context: Context, wanted: Create) -> None:
         context.remark(f"{kind} {there.name} is there")
         return
     relation = declarations.relation_of(context.cluster, context.changes, wanted, context.settings.get(REGISTRY))
-    check_free(there, replaces=wanted.replaces or there in (relation, as_kept(relation)))
+    is_same = there is not None and any(map(there.says_as, (relation, as_kept(relation))))
+    check_free(there, replaces=wanted.replaces or is_same)
     if wanted.is_temporary or context.changes is None:
         context.catalog.declare(relation)
         context.remark(f"{kind} {wanted.name} is declared, for this session")

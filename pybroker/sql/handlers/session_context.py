@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
-from pybroker.sql.declared import inference
+from pybroker.sql.declared import declarations, inference
 from pybroker.sql.declared.kept_declarations import TOPIC, KeptDeclarations
 from pybroker.sql.questions.engine import Engine, UnknownColumn
 from pybroker.sql.questions.query_progress import ShowProgress
@@ -107,12 +107,27 @@ class Context:
         """What a name means: a declaration, or a topic; ``SqlError`` at its place where it is neither."""
         declared = self.declared(name)
         if declared is not None:
-            return declared if declared.columns else replace(declared, columns=self._inferred(declared.topic).columns)
+            return self._with_fields(declared)
         topic = name if self.cluster.partitions(name) is not None else topic_named(name, self.cluster.topics())
         if topic is None:
             message = f"there is no topic {name}{nearest(name, self.names())}"
             raise SqlError(message if start is None else at_place(message, text, start, len(name)))
         return self._inferred(topic)
+
+    def _with_fields(self, declared: Relation) -> Relation:
+        """A declaration, whose fields of JSON are those that the topic has by now: it may have been empty before."""
+        if not declared.columns:
+            return replace(declared, columns=self._inferred(declared.topic).columns)
+        if declared.format is not Format.JSON:
+            return declared
+        try:
+            names = self.catalog.fields(declared.topic) or inference.field_names(self.cluster, declared.topic)
+        except Interrupted:
+            raise
+        except Exception:  # whatever the cluster says: a statement that needs records tells it
+            return declared
+        self.catalog.remember_fields(declared.topic, names)
+        return declarations.with_names_of(declared, names)
 
     def _inferred(self, topic: str) -> Relation:
         known = self.catalog.inferred(topic)

@@ -29,6 +29,7 @@ class _Spelling(DuckDB):
 
 
 _DIALECT: Final = _Spelling()
+_WITHOUT_ZONE: Final = (exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ, exp.DType.TIMESTAMP_MS, exp.DType.TIMESTAMP_S)
 # All that a type is made of: a default value or a check of a field would be an expression.
 _PARTS: Final = (exp.DataType, exp.DataTypeParam, exp.ColumnDef, exp.Identifier, exp.Literal, exp.Interval, exp.Var)
 
@@ -47,3 +48,17 @@ def parsed_type(text: str) -> exp.DataType:
 def column_type(text: str) -> str:
     """The type in DuckDB's spelling; raises ValueError."""
     return parsed_type(text).sql(dialect=_DIALECT)
+
+
+def type_of_text(text: str) -> str:
+    """The type by which texts are read that are to be of this one: a zone in a time counts, and TIMESTAMP has none.
+
+    A cast to TIMESTAMP leaves a zone out, so that 14:00+02:00 would be 14:00 and not 12:00 in UTC.
+    """
+    if "TIMESTAMP" not in text:
+        return text
+    tree = parsed_type(text)
+    for part in list(tree.find_all(exp.DataType)):
+        if part.this in _WITHOUT_ZONE:
+            part.set("this", exp.DType.TIMESTAMPTZ)
+    return tree.sql(dialect=_DIALECT)

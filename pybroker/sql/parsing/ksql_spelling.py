@@ -35,7 +35,7 @@ _SHIFTS: Final = {
 }
 _UNITS: Final = frozenset(("year", "month", "week", "day", "hour", "minute", "second", "millisecond"))
 # Which DuckDB adds to a number, or to a time: as 5, or 5 days.
-_NUMBER_OR_TIME: Final = re.compile(r"\s*[-+]?[0-9.]+\s*[a-z]*\s*", re.IGNORECASE)
+_NUMBER_OR_TIME: Final = re.compile(r"\s*(?:[-+]?[0-9.]+\s*[a-z]*\s*)+", re.IGNORECASE)
 _ENTRY: Final = "entry"
 # Of which a difference is a number of ms.
 _EDGES: Final = ("windowstart", "windowend")
@@ -98,7 +98,7 @@ def respell(tree: exp.Expr) -> None:
     for select in tree.find_all(exp.Select):
         for each in list(select.expressions):
             # A field of something else than a column, which engines name otherwise.
-            if isinstance(each, exp.Dot):
+            if isinstance(each, exp.Dot) and not isinstance(each.expression, exp.Star):
                 each.replace(exp.alias_(each.copy(), each.expression.copy()))
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final, TypeAlias
 
 from sqlglot import exp
@@ -92,7 +92,7 @@ def _conjuncts(condition: exp.Expr) -> Iterator[exp.Expr]:
 
 def _comparisons(condition: exp.Expr) -> Iterator[tuple[exp.Column, type[exp.Expr], list[exp.Expr]]]:
     """A column, how it is compared, and with what: expressions that have no column in them."""
-    if isinstance(condition, exp.Between):
+    if isinstance(condition, exp.Between) and not condition.args.get("symmetric"):
         yield from _compared(condition.this, exp.GTE, [condition.args["low"]])
         yield from _compared(condition.this, exp.LTE, [condition.args["high"]])
     elif isinstance(condition, exp.In) and condition.expressions and not condition.args.get("query"):
@@ -134,9 +134,11 @@ def _narrowed_in_time(
     if not known:
         return found
     # Rounded outwards: a record's time has milliseconds, a literal may have microseconds.
-    micros = [round((each.replace(tzinfo=None) - datetime(1970, 1, 1)).total_seconds() * 1_000_000) for each in known]
+    micros = [(each.replace(tzinfo=None) - datetime(1970, 1, 1)) // timedelta(microseconds=1) for each in known]
     low, high = _range(operator, micros)
-    first = None if low is None else max(0, low // 1_000)
+    # Before 1970 there are few records, and a negative number asks a broker for other things than a time.
+    low, high = (None if each is None or each < 0 else each for each in (low, high))
+    first = None if low is None else low // 1_000
     # What moves on until the query runs bounds nothing from above.
     moves = any(_moves(each) for each in values)
     end = None if high is None or moves else -(-high // 1_000)

@@ -136,7 +136,8 @@ def left_out_of(star: exp.Star) -> list[exp.Expr]:
 def _takes_all(tree: exp.Expr, reference: TableReference, relation: Relation) -> bool:
     if any(not isinstance(star.parent, exp.Count) for star in tree.find_all(exp.Star)):
         return True
-    if tree.find(exp.Columns) is not None or tree.find(exp.Summarize) is not None or tree.find(exp.Pivot) is not None:
+    # A column by its place is one of all.
+    if tree.find(exp.Columns, exp.Summarize, exp.Pivot, exp.PositionalColumn) is not None:
         return True
     if any(join.method == "NATURAL" or join.args.get("method") == "NATURAL" for join in tree.find_all(exp.Join)):
         return True

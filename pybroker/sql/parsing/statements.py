@@ -8,7 +8,7 @@ Every refusal is a ``SqlError`` that shows the place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, TypeAlias
@@ -20,7 +20,7 @@ from pybroker.sql.parsing.column_types import column_type
 from pybroker.sql.parsing.ksql_statements import elsewhere
 from pybroker.sql.parsing.standing_selects import StandingSelect, standing_select
 from pybroker.sql.parsing.token_reader import TokenReader, tokens_of, tree_of
-from pybroker.sql.sql_errors import SqlError, at_place, nearest
+from pybroker.sql.sql_errors import SqlError, TooDeep, at_place, nearest
 
 # With what a query may begin.
 _QUERIES: Final = ("SELECT", "WITH", "FROM", "VALUES", "(", "PIVOT", "UNPIVOT", "SUMMARIZE", "COPY")
@@ -198,18 +198,23 @@ Statement: TypeAlias = (
 
 def statements(text: str) -> list[Statement]:
     """The statements of a text, which semicolons part; raises ``SqlError`` for the first that is none."""
-    found: list[Statement] = []
+    try:
+        return [_statement(text, part) for part in _parted(tokens_of(text))]
+    except RecursionError as error:
+        raise TooDeep from error
+
+
+def _parted(tokens: Sequence[Token]) -> Iterator[list[Token]]:
     part: list[Token] = []
-    for token in tokens_of(text):
-        if token.token_type == TokenType.SEMICOLON:
-            if part:
-                found.append(_statement(text, part))
-            part = []
-        else:
+    for token in tokens:
+        if token.token_type != TokenType.SEMICOLON:
             part.append(token)
+            continue
+        if part:
+            yield part
+        part = []
     if part:
-        found.append(_statement(text, part))
-    return found
+        yield part
 
 
 def is_complete(text: str) -> bool:

@@ -6,6 +6,7 @@ Owns the dialect, and that each refusal is a ``SqlError`` that shows the place. 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Final, NoReturn
 
@@ -51,6 +52,8 @@ class _Dialect(DuckDB):
 
 
 DIALECT: Final = _Dialect()
+# sqlglot warns of what it does not read, which is refused here.
+logging.getLogger("sqlglot").addHandler(logging.NullHandler())
 _OPENING: Final = {"(": 1, "[": 1, "{": 1, "<": 1, ")": -1, "]": -1, "}": -1, ">": -1}
 
 
@@ -68,6 +71,8 @@ def tree_of(text: str, tokens: Sequence[Token]) -> exp.Expr:
         (tree,) = DIALECT.parser().parse(respelled(tokens), text)
     except ParseError as error:
         raise _misread(error, text, tokens) from error
+    except IndexError as error:  # of sqlglot's own, as for a lambda without arguments
+        raise SqlError(at_place("syntax error in this query", text, tokens[0].start, len(tokens[0].text))) from error
     if tree is None:
         raise SqlError(at_place("a query is expected here", text, tokens[0].start if tokens else len(text)))
     respell(tree)

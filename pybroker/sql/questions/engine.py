@@ -28,6 +28,8 @@ _BATCHES_AHEAD: Final = 4
 _LOOK_S: Final = 0.05
 _UNKNOWN_COLUMN: Final = re.compile(r'(?:Referenced column|does not have a column named) "([^"]+)"')
 _PREFIX: Final = re.compile(r"^(?:\w+ )*?\w*Error: |^(?:Binder|Parser|Catalog|Conversion|Invalid Input) Error: ")
+# The text of DuckDB's own, which is another one than the user's, and long lists of signatures.
+_BEHIND_SENTENCE: Final = re.compile(r"\n+(?:LINE |\t?Candidate functions:)")
 
 
 class UnknownColumn(SqlError):
@@ -210,6 +212,6 @@ def failure(error: duckdb.Error, memory: str) -> SqlError:
 
 def _first_line(error: BaseException) -> str:
     text = _PREFIX.sub("", str(error)).strip()
-    first = text.split("\n\nLINE ")[0].split("\nLINE ")[0].replace("\n", " ").strip()
+    first = _BEHIND_SENTENCE.split(text, maxsplit=1)[0].replace("\n", " ").strip()
     # A keyword in capitals stays as it is: "LIMIT cannot be negative".
     return first if first[1:2].isupper() else f"{first[:1].lower()}{first[1:]}"

@@ -12,7 +12,7 @@ from typing import Any, Final
 from sqlglot import exp
 
 from pybroker.sql.fetching.relation_decoding import literal, quoted
-from pybroker.sql.parsing.column_types import parsed_type
+from pybroker.sql.parsing.column_types import parsed_type, type_of_text
 from pybroker.sql.parsing.statements import InsertValues
 from pybroker.sql.questions.engine import Engine
 from pybroker.sql.relations.catalog import PSEUDO_COLUMNS, Column, Format, Relation
@@ -107,7 +107,8 @@ def _columns(relation: Relation, wanted: InsertValues) -> list[Column]:
 
 def _cast(at: str, kind: str) -> str:
     """A value as its column's type; a fraction is no whole number, to which DuckDB would round it."""
-    cast = f"CAST({at} AS {kind})"
+    read_as = type_of_text(kind)
+    cast = f"CAST({at} AS {kind})" if read_as == kind else f"CAST(CAST({at} AS {read_as}) AS {kind})"
     if parsed_type(kind).this not in exp.DataType.INTEGER_TYPES:
         return cast
     number = f"TRY_CAST(CAST({at} AS VARCHAR) AS DOUBLE)"

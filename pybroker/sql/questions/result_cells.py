@@ -1,7 +1,8 @@
 """Cells of a result that Python has no value for, as the texts that DuckDB has for them.
 
-Owns which those are.  Of times of a day, bits and variants Arrow loses a part, so that DuckDB casts them before.  Times
-before the year 1 or beyond the year 9999, ``infinity`` and nanoseconds are cast where Python refuses them.
+Owns which those are.  Of times of a day, bits, variants, shapes and numbers beyond a HUGEINT Arrow loses a part, so
+that DuckDB casts them before.  Times before the year 1 or beyond the year 9999, ``infinity`` and nanoseconds are cast
+where Python refuses them.
 """
 
 from __future__ import annotations
@@ -17,9 +18,15 @@ from sqlglot import exp
 from pybroker.sql.fetching.relation_decoding import quoted
 from pybroker.sql.fetching.short_queries import closed_connection
 from pybroker.sql.parsing.column_types import parsed_type
+from pybroker.sql.questions.row_output import csv_cell
 
-_LOST: Final = frozenset({exp.DType.BIT, exp.DType.TIME, exp.DType.TIMETZ, exp.DType.TIME_NS, exp.DType.VARIANT})
-_WORDS: Final = ("BIT", "TIME", "VARIANT")
+_LOST: Final = frozenset(
+    {
+        *(exp.DType.BIT, exp.DType.TIME, exp.DType.TIMETZ, exp.DType.TIME_NS, exp.DType.VARIANT),
+        *(exp.DType.UINT128, exp.DType.BIGNUM, exp.DType.GEOMETRY),
+    }
+)
+_WORDS: Final = ("BIT", "TIME", "VARIANT", "UHUGEINT", "BIGNUM", "GEOMETRY")
 _NS_PER_US: Final = 1_000
 
 
@@ -60,7 +67,8 @@ def rows_of(batch: pa.RecordBatch) -> list[tuple[Any, ...]]:
 
 def _cells(column: pa.Array) -> list[Any]:
     if "[ns" not in str(column.type):
-        with suppress(OverflowError, ValueError):
+        # A key of a map that has parts is none of a dict.
+        with suppress(OverflowError, ValueError, TypeError):
             return list(column.to_pylist(maps_as_pydicts="lossy"))
     return _one_by_one(column)
 
@@ -77,7 +85,8 @@ def _one_by_one(column: pa.Array) -> list[Any]:
         fields = (dict(zip(names, row, strict=True)) for row in rows)
         return [found if valid else None for found, valid in zip(fields, is_valid, strict=True)]
     if pa.types.is_map(kind):
-        pairs = list(zip(_one_by_one(column.keys), _one_by_one(column.items), strict=True))
+        keys = [csv_cell(key) if isinstance(key, (dict, list)) else key for key in _one_by_one(column.keys)]
+        pairs = list(zip(keys, _one_by_one(column.items), strict=True))
         return _parts(column, is_valid, lambda start, end: dict(pairs[start:end]))
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         items = _one_by_one(column.values)

@@ -40,8 +40,8 @@ class Sheet(Protocol):
 
     is_terminal: bool
 
-    def write(self, data: bytes) -> None:
-        """Bytes of a result."""
+    def text(self, text: str) -> None:
+        """Lines of a result; on a terminal, what is not seen of them is written out."""
         ...
 
     def flush(self) -> None:
@@ -90,7 +90,7 @@ class RowPrinter:
         """Print rows, or keep them until there are enough for a table."""
         self.count += len(rows)
         if self._form is OutputForm.JSON:
-            self._sheet.write(b"".join(json_line(self._columns, self._documents(row)) for row in rows))
+            self._sheet.text("".join(json_line(self._columns, self._documents(row)) for row in rows))
         elif self._form is OutputForm.CSV:
             self._csv([[csv_cell(cell) for cell in row] for row in rows])
         else:
@@ -125,7 +125,7 @@ class RowPrinter:
             self._sheet.table(self._columns, rows)
 
     def _csv(self, rows: Iterable[Sequence[object]]) -> None:
-        self._sheet.write("".join(f"{','.join(map(_csv_field, row))}\n" for row in rows).encode())
+        self._sheet.text("".join(f"{','.join(map(_csv_field, row))}\n" for row in rows))
 
 
 def plain(value: Any) -> Any:
@@ -140,7 +140,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, Decimal):
         return int(value) if value.as_tuple().exponent == 0 else value
     if isinstance(value, dict):
-        return {str(name): plain(each) for name, each in value.items()}
+        return {str(csv_cell(name)): plain(each) for name, each in value.items()}
     if isinstance(value, (list, tuple)) and not isinstance(value, pa.MonthDayNano):
         return [plain(each) for each in value]
     return _text(value)
@@ -168,7 +168,7 @@ def _interval(months: int, days: int, microseconds: int) -> str:
     return " ".join(part for part in parts if part)
 
 
-def json_line(columns: Sequence[str], row: Sequence[Any]) -> bytes:
+def json_line(columns: Sequence[str], row: Sequence[Any]) -> str:
     """A row as an object on one line.  A second column of a name is ``NAME_1``, as DuckDB names it: none is lost."""
     document: dict[str, Any] = {}
     for name, cell in zip(columns, row, strict=True):
@@ -176,7 +176,7 @@ def json_line(columns: Sequence[str], row: Sequence[Any]) -> bytes:
         if key in document:
             key = next(each for at in count(1) if (each := f"{name}_{at}") not in (*columns, *document))
         document[key] = plain(cell)
-    return _json(document, ",", ":").encode(errors="backslashreplace") + b"\n"
+    return _json(document, ",", ":") + "\n"
 
 
 def csv_cell(value: Any) -> object:

@@ -7,7 +7,7 @@ neither.  Owns no inference (``inference``) and no records.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
@@ -19,6 +19,8 @@ PSEUDO_COLUMNS: Final = {
     "_timestamp": "TIMESTAMP",
     "_headers": "STRUCT(key VARCHAR, value VARCHAR)[]",
 }
+# The one column of rows of which a query uses none: a name that no query has by chance, since it would be known.
+NO_COLUMN: Final = " no column "
 # The option that names a column of the value whose text each record's key is.
 KEY: Final = "key"
 
@@ -65,6 +67,14 @@ class Relation:
         """The column of a name, in any case."""
         return next((each for each in self.columns if each.name.lower() == name.lower()), None)
 
+    def says_as(self, other: Relation | None) -> bool:
+        """Whether both are of one text: the names of fields come from records, of which there may be more by now."""
+        return other is not None and _without_fields(self) == _without_fields(other)
+
+
+def _without_fields(relation: Relation) -> Relation:
+    return replace(relation, columns=tuple(replace(each, field="") for each in relation.columns))
+
 
 class Catalog:
     """The relations of a session, by their names in any case: its own, and those that the cluster keeps."""
@@ -73,6 +83,7 @@ class Catalog:
         self._own: dict[str, Relation] = {}
         self._kept: dict[str, Relation] = {}
         self._inferred: dict[str, Relation] = {}
+        self._fields: dict[str, tuple[str, ...]] = {}
 
     def declare(self, relation: Relation) -> None:
         """Have a declaration for the session alone, before one of the name that the cluster keeps."""
@@ -100,7 +111,16 @@ class Catalog:
     def forget_inferred(self) -> bool:
         """Have all topics without a declaration sampled anew; whether anything was known of one."""
         found, self._inferred = self._inferred, {}
+        self._fields.clear()
         return bool(found)
+
+    def remember_fields(self, topic: str, names: tuple[str, ...]) -> None:
+        """Keep the names of the fields that a topic's objects have."""
+        self._fields[topic] = names
+
+    def fields(self, topic: str) -> tuple[str, ...]:
+        """The names of the fields of a topic's objects, as far as they are known."""
+        return self._fields.get(topic, ())
 
     def inferred(self, topic: str) -> Relation | None:
         """What was inferred of a topic before."""

@@ -19,7 +19,7 @@ from pybroker.sql.parsing.aggregates import aggregates, arguments, shown
 from pybroker.sql.parsing.queries import replace_tables, table_references, used_columns
 from pybroker.sql.parsing.standing_selects import StandingSelect
 from pybroker.sql.questions.engine import Engine
-from pybroker.sql.relations.catalog import Column, Relation
+from pybroker.sql.relations.catalog import NO_COLUMN, Column, Relation
 from pybroker.sql.sql_errors import SqlError
 from pybroker.sql.standing.spark_plans import WINDOW_END, WINDOW_START
 
@@ -157,5 +157,5 @@ def _edges_missing(select: StandingSelect) -> Sequence[str]:
 
 
 def _without_rows(columns: Sequence[Column]) -> str:
-    chosen = ", ".join(f"CAST(NULL AS {each.type}) AS {quoted(each.name)}" for each in columns) or "1 AS rows"
-    return f"SELECT {chosen} WHERE false"
+    chosen = ", ".join(f"CAST(NULL AS {each.type}) AS {quoted(each.name)}" for each in columns)
+    return f"SELECT {chosen or f'1 AS {quoted(NO_COLUMN)}'} WHERE false"
