@@ -17,10 +17,9 @@ from pybroker.cluster.links.source_port import ANY_NODE, METADATA_VERSION
 from pybroker.config.link_config import LinkConfig, links_of
 from pybroker.config.link_settings import NO_BOUND
 from pybroker.config.schema import ConfigError
-from pybroker.replication.mirror_fetcher import MirrorFetcher
+from pybroker.replication.mirror_fetcher import MirrorFetcher, topics_request
 from pybroker.replication.mirrored_partition import NO_NODE, MirroredPartition
 from pybroker.replication.replication_quota import ALL_PARTITIONS, ReplicationQuota
-from pybroker_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -152,12 +151,7 @@ class MirroredLink:
         if source is None or not self._unplaced:
             self._ask_later()
             return
-        ids = dict.fromkeys(topic_id for topic_id, _ in self._unplaced)
-        request = MetadataRequest(
-            topics=[MetadataRequestTopic(topic_id=topic_id, name=None) for topic_id in ids],
-            allow_auto_topic_creation=False,
-            include_topic_authorized_operations=False,
-        )
+        request = topics_request(topic_id for topic_id, _ in self._unplaced)
         self._is_asking = True
 
         def answered(response: Any | None, error: PeerError | None) -> None:

@@ -18,7 +18,6 @@ from harness.virtual_world import VirtualWorld
 from pybroker.cluster.decisions.mirrored_topics import EPOCHS_AHEAD, moved, take_reports
 from pybroker.cluster.image.cluster_image import ImageBuilder
 from pybroker.cluster.image.link_states import MirroredTopic, MirrorReport
-from pybroker.cluster.links.source_port import ANY_NODE
 from pybroker.cluster.membership.peers import CONTROL, PeerDone, PeerError, PeerFailure
 from pybroker.config.link_config import LinkConfig
 from pybroker.config.schema import ConfigError
@@ -50,8 +49,8 @@ class VirtualSource:
         self._questions.append(request)
         if self._is_away():
             timers.call_later(LATENCY_MS, done, None, PeerError(PeerFailure.UNREACHABLE, False))
-        elif broker_id == ANY_NODE:
-            timers.call_later(2 * LATENCY_MS, lambda: done(self._metadata(cast(MetadataRequest, request)), None))
+        elif isinstance(request, MetadataRequest):
+            timers.call_later(2 * LATENCY_MS, lambda: done(self._metadata(request), None))
         else:
             self._cluster.deliver(cast(Any, self._asker), broker_id, request, version, done, timeout_ms)
 
