@@ -14,6 +14,8 @@ Invariants
 - A promotion that is taken back, and a topic that goes on after it has stopped, begin a leader epoch, too.  A broker
   may hear of the last of several changes alone: it begins anew by the epoch, and what was found before counts no more.
 - What stops one topic stops no other.
+- A topic that is here already is adopted where one of both was mirrored from the other.  Of two that were not, the same
+  leader epochs have other records.
 - A topic that is mirrored at the source is mirrored where it is named alone. So two links with patterns, from cluster
   to cluster and back, make no topics of topics of topics.
 - From the first mirrored topic on no producer id is given that another cluster may give (``own_producer_ids``).
@@ -236,13 +238,16 @@ def _follow_topic(
         return f"{name} is a topic of this cluster's coordinators"
     image = builder.view()
     mirror = image.mirrors.get(name)
-    if name in image.topics_by_name and (mirror is None or mirror.is_writable) and config.adopts(topic.name):
+    is_free = mirror is None or mirror.is_writable or _is_left(builder, config, mirror)
+    if name in image.topics_by_name and is_free and config.adopts(topic.name):
         return _adopt(builder, config, name, topic)
     if mirror is None:
         if name in image.topics_by_name:
             return _IS_HERE.format(name)
         return (yield from _begin(builder, config, name, topic, rules))
     if mirror.link != config.link:
+        if _is_left(builder, config, mirror):
+            return f"{name} was mirrored by the link {mirror.link}, which is deleted: `adopt` has it by this one"
         return _IS_HERE.format(name) if mirror.is_writable else f"{name} is mirrored by the link {mirror.link}"
     if mirror.state not in FETCHED:
         return None
@@ -255,6 +260,11 @@ def _follow_topic(
         return moved(builder, name, STOP, f"at the source it has {len(topic.leader_epochs)} partitions alone")
     yield from _keep_up(builder, name, topic, rules)
     return None
+
+
+def _is_left(builder: ImageBuilder, config: LinkConfig, mirror: MirroredTopic) -> bool:
+    """Whether another link, which is deleted, has left it read-only."""
+    return not mirror.is_writable and mirror.link != config.link and mirror.link not in builder.view().links
 
 
 def _begin(
@@ -287,6 +297,8 @@ def _adopt(builder: ImageBuilder, config: LinkConfig, name: str, topic: SourceTo
         return _SETTINGS_UNKNOWN
     if not topic.takes_writes:
         return "it is mirrored at the source: it has to take writes there before it is mirrored here"
+    if not topic.has_history_of(here.topic_id, builder.view().mirrors.get(name)):
+        return f"{_IS_HERE.format(name)}, and neither was mirrored from the other: delete it, and it is made anew"
     mirror = MirroredTopic(config.link, topic.name, topic.topic_id, ADOPTED)
     builder.put_mirror(name, mirror._replace(reason=_lacking(mirror, len(here.partitions))))
     image = builder.view()

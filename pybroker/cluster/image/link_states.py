@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 from zlib import crc32
 
-from pybroker_protocol.uuids import ZERO_UUID
+from pybroker_protocol.uuids import ZERO_UUID, uuid_text
 
 if TYPE_CHECKING:
     from pybroker.cluster.image.quota_entities import QuotaEntity
@@ -164,15 +164,16 @@ class LinkState(NamedTuple):
 # --- what is learned -------------------------------------------------------------------------------------------------
 
 
-# What a topic is described by that is mirrored itself: its state.
+# What a topic is described by that is, or was, mirrored itself: its state, and the id of the topic that it mirrors.
 MIRROR_STATE: Final = "pybroker.mirror.state"
+MIRROR_TOPIC_ID: Final = "pybroker.mirror.topic.id"
 
 
 class SourceTopic(NamedTuple):
     """A topic of the source: the leader epoch of each partition, -1 where it has no leader.
 
-    ``configs`` are the settings that a mirrored topic takes over, and ``MIRROR_STATE`` where it is mirrored there; None
-    where they are not known.  ``defaults`` are those that nothing sets there.
+    ``configs`` are the settings that a mirrored topic takes over, and ``MIRROR_STATE`` and ``MIRROR_TOPIC_ID`` where it
+    is, or was, mirrored there; None where they are not known.  ``defaults`` are those that nothing sets there.
     """
 
     name: str
@@ -185,6 +186,16 @@ class SourceTopic(NamedTuple):
     def takes_writes(self) -> bool:
         """Whether it is no mirror there, as far as its settings are known."""
         return (self.configs or {}).get(MIRROR_STATE, PROMOTED) in WRITABLE
+
+    def has_history_of(self, topic_id: bytes, mirror: MirroredTopic | None) -> bool:
+        """Whether this topic, or that of another cluster, was mirrored from the other one.
+
+        Then the same leader epoch has the same records in both.  Of others it says nothing: all topics begin with 0.
+        """
+        is_mirror_of_this = (
+            mirror is not None and self.topic_id != ZERO_UUID and mirror.source_topic_id == self.topic_id
+        )
+        return is_mirror_of_this or (self.configs or {}).get(MIRROR_TOPIC_ID) == uuid_text(topic_id)
 
 
 class SourceCluster(NamedTuple):
