@@ -42,6 +42,7 @@ from pybroker.config.schema import FIXED, STRING, UNKNOWN, ConfigError, Setting,
 from pybroker.config.topic_settings import TOPIC_SETTINGS, TOPIC_SYNONYMS
 from pybroker_protocol.java_order import in_hash_map_order, string_hash
 from pybroker_protocol.primitives import STRING_BYTES_MAX
+from pybroker_protocol.uuids import uuid_text
 
 Overrides = Mapping[str, str]
 
@@ -109,14 +110,15 @@ def topic_entries(config: BrokerConfig, overrides: Overrides, keys: Collection[s
     return entries
 
 
-def mirror_entries(mirror: Any, keys: Collection[str] | None) -> list[ConfigEntry]:
+def mirror_entries(mirror: Any, reason: str, keys: Collection[str] | None) -> list[ConfigEntry]:
     """How a topic that a link mirrors stands, as settings that cannot be set; tools that copy settings leave them
     out."""
     shown = {
         f"{_MIRROR}link": mirror.link,
         f"{_MIRROR}topic": mirror.source_topic,
+        f"{_MIRROR}topic.id": uuid_text(mirror.source_topic_id),
         f"{_MIRROR}state": mirror.state,
-        f"{_MIRROR}reason": mirror.reason,
+        f"{_MIRROR}reason": reason,
     }
     return [_shown(name, text, TOPIC_CONFIG) for name, text in shown.items() if text and (not keys or name in keys)]
 

@@ -25,6 +25,7 @@ from pybroker.testing import Broker, Cluster
 from pybroker_protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from pybroker_protocol.messages.init_producer_id import InitProducerIdRequest
 from pybroker_protocol.messages.list_offsets import ListOffsetsRequest
+from pybroker_protocol.uuids import uuid_text
 from tests.broker.wire_client import WireClient
 from tests.links.linked import (
     all_stored,
@@ -439,6 +440,7 @@ def test_stock_tools_see_states_and_problems(source: Broker, here: Broker) -> No
     assert shown == {
         "pybroker.mirror.link": "west",
         "pybroker.mirror.topic": "orders",
+        "pybroker.mirror.topic.id": uuid_text(image_of(source).topics_by_name["orders"].topic_id),
         "pybroker.mirror.state": MIRRORING,
     }
     shown = {name.rpartition("west.")[2]: text for name, text in of_brokers(here, "").items()}
