@@ -26,7 +26,7 @@ from pybroker.cluster.membership.peers import CONTROL
 from pybroker.config.link_settings import NO_BOUND
 from pybroker.replication.mirrored_partition import MirroredPartition
 from pybroker.replication.replica_fetcher import EARLIEST, LATEST, ReplicaFetcher
-from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol.errors import ErrorCode, error_name
 from pybroker_protocol.messages.fetch import ReplicaState
 from pybroker_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from pybroker_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -147,6 +147,8 @@ class MirrorFetcher(ReplicaFetcher):
             self._wait_for(partition)
             self._ask_for_offset(partition, EARLIEST)
         else:
+            if isinstance(partition, MirroredPartition) and error_code != ErrorCode.OFFSET_OUT_OF_RANGE:
+                partition.on_unreached(f"broker {self._leader} of the source says {error_name(error_code)}")
             super()._on_error(partition, error_code)
 
     def _on_divergence(self, partition: FollowedPartition, epoch: int, end_offset: int) -> None:
@@ -200,10 +202,12 @@ class MirrorFetcher(ReplicaFetcher):
         if partition.retired or self._partitions.get(partition.key) is not partition:
             return
 
-        def answered(response: Any | None, _error: PeerError | None) -> None:
+        def answered(response: Any | None, error: PeerError | None) -> None:
             topics = () if response is None else response.topics
             found = next((each for topic in topics for each in topic.partitions), None)
             if found is None or found.error_code:
+                if error is not None:
+                    partition.on_unreached(f"broker {self._leader} of the source does not answer: {error}")
                 self._on_lost([partition])  # who leads it is asked anew
             elif not partition.retired:
                 earlier = partition.look_for_parting(epoch, found.leader_epoch, found.end_offset)

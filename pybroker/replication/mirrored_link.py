@@ -20,6 +20,7 @@ from pybroker.config.schema import ConfigError
 from pybroker.replication.mirror_fetcher import MirrorFetcher, topics_request
 from pybroker.replication.mirrored_partition import NO_NODE, MirroredPartition
 from pybroker.replication.replication_quota import ALL_PARTITIONS, ReplicationQuota
+from pybroker_protocol.errors import error_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -181,6 +182,10 @@ class MirroredLink:
     def _learn(self, source: Source, response: Any) -> None:
         source.learn({broker.node_id: (broker.host, broker.port) for broker in response.brokers})
         for topic in response.topics:
+            if topic.error_code:
+                for partition in self._unplaced.values():
+                    if partition.topic_id == topic.topic_id:
+                        partition.on_unreached(f"the source says of its topic {error_name(topic.error_code)}")
             for state in topic.partitions:
                 partition = self._unplaced.get((topic.topic_id, state.partition_index))
                 if partition is not None and not topic.error_code:
@@ -189,6 +194,8 @@ class MirroredLink:
     def _place(self, source: Source, partition: MirroredPartition, node: int, epoch: int) -> None:
         partition.source_leader, partition.source_epoch = node, epoch
         if not partition.may_be_fetched:
+            if node == NO_NODE:
+                partition.on_unreached("it has no leader at the source")
             partition.source_leader = NO_NODE
             return
         del self._unplaced[partition.key]

@@ -22,6 +22,7 @@ from pybroker.cluster.membership.peers import CONTROL, PeerDone, PeerError, Peer
 from pybroker.config.link_config import LinkConfig
 from pybroker.config.schema import ConfigError
 from pybroker.replication.mirrors import Mirrors
+from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
@@ -55,7 +56,8 @@ class VirtualSource:
             self._cluster.deliver(cast(Any, self._asker), broker_id, request, version, done, timeout_ms)
 
     def _metadata(self, request: MetadataRequest) -> MetadataResponse:
-        topics = [self._cluster.image.topics_by_id.get(topic.topic_id) for topic in request.topics or ()]
+        known = self._cluster.image.topics_by_id
+        asked = [topic.topic_id for topic in request.topics or ()]
         return MetadataResponse(
             brokers=[],
             topics=[
@@ -75,8 +77,14 @@ class VirtualSource:
                         for index, state in enumerate(topic.partitions)
                     ],
                 )
-                for topic in topics
-                if topic is not None
+                for topic in (known[topic_id] for topic_id in asked if topic_id in known)
+            ]
+            + [
+                MetadataResponseTopic(
+                    error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id, partitions=[]
+                )
+                for topic_id in asked
+                if topic_id not in known
             ],
         )
 

@@ -55,7 +55,7 @@ class LinkView(NamedTuple):
             "topic": mirror.topic,
             "source_topic": mirror.source_topic,
             "state": mirror.state,
-            "reason": mirror.reason or _problems(found),
+            "reason": "; ".join(filter(None, (mirror.reason, _problems(found)))) or None,
             "lag": lag,
             "bytes_per_second": _sum([each.rate for each in found]),
             "partitions": [
