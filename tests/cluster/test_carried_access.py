@@ -264,13 +264,15 @@ def test_a_quota_that_cannot_be_here_is_named_and_the_others_come() -> None:
 
 def test_groups_that_are_named_and_not_seen_at_the_source_are_told() -> None:
     config = link(groups="billing,shipping,audit*")
-    builder = carried(config, groups={"shipping"})
+    builder = carried(config, groups={"shipping": "consumer"})
     assert notes(builder) == (
         "groups: the source has no such groups, or the link's user needs DESCRIBE on them: billing",
     )
-    assert notes(carried(config, builder, groups={"shipping", "billing"})) == ()
+    assert notes(carried(config, builder, groups={"shipping": "consumer", "billing": ""})) == ()
+    shared = carried(config, groups={"shipping": "share", "billing": "consumer", "audits": "share"})
+    assert notes(shared) == ("groups: share groups commit no offsets: shipping",)
     many = link(groups=",".join(f"group-{number:03}" for number in range(NOT_CARRIED_MAX + 5)))
-    assert notes(carried(many, groups=()))[0].endswith(f"group-{NOT_CARRIED_MAX - 1:03} and 5 more")
+    assert notes(carried(many, groups={}))[0].endswith(f"group-{NOT_CARRIED_MAX - 1:03} and 5 more")
 
 
 def test_users_are_named_until_they_are_here() -> None:

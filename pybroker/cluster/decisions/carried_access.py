@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -31,6 +31,7 @@ from pybroker.cluster.decisions.quota_changes import alter_client_quotas
 from pybroker.cluster.image.cluster_image import ImageBuilder
 from pybroker.cluster.image.link_states import LinkState
 from pybroker.cluster.image.quota_entities import QuotaEntity
+from pybroker.cluster.links.source_port import SHARE
 from pybroker.config.link_config import LinkConfig
 from pybroker.security.acl_bindings import Acl, PatternType, Resource, known
 from pybroker.security.scram import BY_TYPE
@@ -51,14 +52,15 @@ _OF_ANY_LINK: Final = frozenset((Resource.GROUP, Resource.TRANSACTIONAL_ID))
 class SourceAccess(NamedTuple):
     """What the source says of who may do what there; None for what the link does not carry, or is not told.
 
-    ``users`` has the mechanisms of each user that has SCRAM credentials, ``groups`` those that the link may see.
+    ``users`` has the mechanisms of each user that has SCRAM credentials, ``groups`` the protocol type of each group
+    that the link may see.
     ``refused`` says why the source keeps a kind to itself.
     """
 
     acls: Sequence[Acl] | None = None
     quotas: Mapping[QuotaEntity, Mapping[str, float]] | None = None
     users: Mapping[str, Sequence[int]] | None = None
-    groups: Collection[str] | None = None
+    groups: Mapping[str, str] | None = None
     refused: Mapping[str, str] = MappingProxyType({})
 
 
@@ -280,13 +282,16 @@ def _missing_users(builder: ImageBuilder, config: LinkConfig, users: Mapping[str
 # --- groups ----------------------------------------------------------------------------------------------------------
 
 
-def _missing_groups(config: LinkConfig, groups: Collection[str]) -> list[str]:
+def _missing_groups(config: LinkConfig, groups: Mapping[str, str]) -> list[str]:
     """Groups that the link names one by one, of which it takes no offsets over."""
-    missing = [name for name in config.named_groups() if name not in groups]
-    if not missing:
-        return []
-    why = "the source has no such groups, or the link's user needs DESCRIBE on them"
-    return [f"groups: {why}: {_some_of(missing)}"]
+    named = config.named_groups()
+    missing = [name for name in named if name not in groups]
+    shared = [name for name in named if groups.get(name) == SHARE]
+    notes = (
+        (missing, "the source has no such groups, or the link's user needs DESCRIBE on them"),
+        (shared, "share groups commit no offsets"),
+    )
+    return [f"groups: {why}: {_some_of(names)}" for names, why in notes if names]
 
 
 def _some_of(names: Sequence[str]) -> str:
