@@ -132,7 +132,8 @@ def link_entries(links: Mapping[str, Any], keys: Collection[str] | None) -> list
     for link, state in links.items():
         shown[f"{LINKS_PREFIX}{link}.source.cluster.id"] = state.source_cluster_id
         shown[f"{LINKS_PREFIX}{link}.problem"] = state.problem
-        shown[f"{LINKS_PREFIX}{link}.refused"] = _some_of([f"{topic}: {reason}" for topic, reason in state.refused])
+        refused = [f"{topic}: {reason}" for topic, reason in state.refused]
+        shown[f"{LINKS_PREFIX}{link}.refused"] = _some_of(refused, state.refused_more)
         shown[f"{LINKS_PREFIX}{link}.not.carried"] = _some_of(state.not_carried)
     wanted = {name: text for name, text in shown.items() if text and (not keys or name in keys)}
     return [_shown(name, text, DYNAMIC_DEFAULT_BROKER_CONFIG) for name, text in wanted.items()]
@@ -143,15 +144,15 @@ def shown_entries(shown: Mapping[str, str]) -> list[ConfigEntry]:
     return [_shown(name, text, STATIC_BROKER_CONFIG) for name, text in shown.items()]
 
 
-def _some_of(parts: Sequence[str]) -> str:
-    """As many of them as a value may have; the others are counted."""
-    text, left = "", len(parts)
+def _some_of(parts: Sequence[str], more: int = 0) -> str:
+    """As many of them as a value may have; the others are counted, and so are ``more`` that are not there."""
+    text, left = "", len(parts) + more
     for part in parts:
         longer = f"{text}; {part}" if text else part
         if text and len(longer.encode()) > SHOWN_BYTES_MAX:
             return f"{text}; and {left} more"
         text, left = longer, left - 1
-    return text
+    return f"{text}; and {left} more" if left else text
 
 
 def _shown(name: str, text: str, source: int) -> ConfigEntry:

@@ -364,8 +364,13 @@ def test_what_the_source_refuses_is_told_and_stops_what_was_mirrored() -> None:
 
 
 def test_refused_topics_are_told_of_up_to_a_number() -> None:
-    topics = [source_topic(f"t{number}", configs=None) for number in range(REFUSED_MAX + 1)]
-    assert len(builder_of(*topics).view().links["west"].refused) == REFUSED_MAX
+    mirrors = [source_topic(f"t{number}", configs={MIRROR_STATE: MIRRORING}) for number in range(REFUSED_MAX + 2)]
+    builder = builder_of(*mirrors, source_topic("unknown", configs=None))
+    state = builder.view().links["west"]
+    assert (len(state.refused), state.refused_more) == (REFUSED_MAX, 3)
+    assert state.refused[0][0] == "unknown"  # before those that are mirrored there, as they have to be
+    follow(builder, source_topic())
+    assert (builder.view().links["west"].refused, builder.view().links["west"].refused_more) == ((), 0)
 
 
 @pytest.mark.parametrize(

@@ -91,9 +91,10 @@ FOLLOWED_SETTINGS: Final = (
 # Of a topic whose settings were asked for before, and which was refused then, the former reason holds.
 _SETTINGS_UNKNOWN: Final = "its settings at the source are not known yet"
 _IS_HERE: Final = "a topic {} is here already"
+_MIRRORED_THERE: Final = "it is mirrored at the source: `topics` has to have its name for that, and no pattern"
 _NOT_SEEN: Final = "the source has no such topic, or the link may not see it"
 
-# As many refused topics of a link are kept with their reasons.
+# As many refused topics of a link are kept with their reasons; the others are counted.
 REFUSED_MAX: Final = 100
 
 _WITH_REASON: Final = frozenset((STOPPED, ADOPTED))
@@ -208,8 +209,14 @@ def follow_source(
         if mirror.link == link and not mirror.is_writable:
             _look_for_lost(builder, config, name, mirror, source)
     take_wishes(builder, config)
-    refusals = tuple(list(refused.items())[:REFUSED_MAX])
-    after = known._replace(source_cluster_id=source.cluster_id, problem="", refused=refusals)
+    # What two links with prefixes see of each other is no fault, and keeps no other from being named.
+    named = sorted(refused.items(), key=lambda item: item[1] == _MIRRORED_THERE)
+    after = known._replace(
+        source_cluster_id=source.cluster_id,
+        problem="",
+        refused=tuple(named[:REFUSED_MAX]),
+        refused_more=max(len(named) - REFUSED_MAX, 0),
+    )
     if after != builder.view().links.get(link):
         builder.put_link(link, after)
 
@@ -274,7 +281,7 @@ def _begin(
     if topic.configs is None:
         return _SETTINGS_UNKNOWN
     if not topic.takes_writes and topic.name not in config.get("topics"):
-        return "it is mirrored at the source: `topics` has to have its name for that, and no pattern"
+        return _MIRRORED_THERE
     settings = tuple(followed_settings(topic, rules.config).items())
     factor = config.get("replication.factor")
     wanted = NewTopic(name, len(topic.leader_epochs), factor or -1, (), settings)

@@ -142,7 +142,8 @@ class MirroredTopic(NamedTuple):
 class LinkState(NamedTuple):
     """What is known of a link: whose cluster its source is, and what is the matter with it, if anything is.
 
-    ``refused`` has topics of the source that are not mirrored though the link's settings want them, with the reason.
+    ``refused`` has topics of the source that are not mirrored though the link's settings want them, with the reason;
+    ``refused_more`` is the number of others.
     ``not_carried`` says what of the source's ACLs, quotas and users is not taken over though they want it.
     ``brought_acls`` has the ACLs that are here because the link has brought them: (id here, id at the source).
     ``brought_quotas`` has the quotas of which that is so: (entity, name of the quota).
@@ -154,6 +155,7 @@ class LinkState(NamedTuple):
     not_carried: tuple[str, ...] = ()
     brought_acls: tuple[tuple[bytes, bytes], ...] = ()
     brought_quotas: tuple[tuple[QuotaEntity, str], ...] = ()
+    refused_more: int = 0
 
     @property
     def has_of_access(self) -> bool:
