@@ -397,6 +397,17 @@ def test_a_cut_at_the_source_is_followed_under_another_leader_epoch() -> None:
         assert read_all(here, "orders") == read_all(source, "orders")
 
 
+def test_a_link_whose_bootstrap_server_is_gone_asks_other_brokers_of_its_source() -> None:
+    with Cluster(2) as source, Broker() as here:
+        source.create_topic("orders", replication_factor=2)
+        link(here, source.brokers[1])
+        wait_for_state(here, "orders", MIRRORING)
+        source.kill(1)
+        source.create_topic("orders-of-today")
+        wait_for_state(here, "orders-of-today", MIRRORING)
+        assert not problem_of(here)
+
+
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
 @pytest.mark.parametrize("protocol", ["SASL_SSL", "SASL_PLAINTEXT"])
 def test_a_link_logs_in_at_a_source_that_asks_who_comes(protocol: str, mechanism: str, here: Broker) -> None:
