@@ -42,8 +42,9 @@ class HasBootstrap(Protocol):
 
 
 def link(here: HasBootstrap, source: HasBootstrap, **settings: str) -> None:
-    """Mirror the topic ``orders`` of ``source``, by a link that looks often."""
-    set_link(here.bootstrap, bootstrap_servers=source.bootstrap, topics="orders", refresh_interval_ms="100", **settings)
+    """Mirror the topic ``orders`` of ``source``, or others, by a link that looks often."""
+    given = {"topics": "orders", "refresh_interval_ms": "100", **settings}
+    set_link(here.bootstrap, bootstrap_servers=source.bootstrap, **given)
 
 
 def set_link(bootstrap: str, link: str = "west", **settings: str | None) -> None:

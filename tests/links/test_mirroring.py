@@ -33,6 +33,7 @@ from tests.links.linked import (
     code_of_a_write,
     image_of,
     leader_of,
+    link,
     mirror_of,
     produce,
     produce_transactions,
@@ -59,12 +60,6 @@ def here(source: Broker) -> Iterator[Broker]:
         yield running
 
 
-def link(here: Broker | Cluster, source: Broker | Cluster, **settings: str) -> None:
-    set_link(
-        here.bootstrap, bootstrap_servers=source.bootstrap, topics="orders*", refresh_interval_ms="100", **settings
-    )
-
-
 @pytest.mark.parametrize("compression", ["none", "gzip", "zstd", "lz4", "snappy"])
 def test_records_are_mirrored_byte_for_byte(source: Broker, here: Broker, compression: str) -> None:
     produce(source, "orders", 300, compression_type=compression, enable_idempotence=True)
@@ -79,7 +74,7 @@ def test_records_are_mirrored_byte_for_byte(source: Broker, here: Broker, compre
 
 
 def test_a_topic_has_a_prefix_and_new_topics_and_partitions_come(source: Broker, here: Broker) -> None:
-    link(here, source, prefix="west.")
+    link(here, source, topics="orders*", prefix="west.")
     wait_for_state(here, "west.orders", MIRRORING)
     source.create_topic("orders-of-today")
     source.create_topic("payments")
@@ -170,7 +165,7 @@ def test_many_partitions_that_are_promoted_ask_the_source_together(
     monkeypatch.setattr(SourceClient, "ask", counted)
     source.create_topic("orders-of-many", partitions=100)
     produce(source, "orders-of-many", 200)
-    link(here, source)
+    link(here, source, topics="orders*")
     wait_for_state(here, "orders-of-many", MIRRORING)
     wait_until_mirrored(source, here, "orders-of-many", 100)
     set_link(here.bootstrap, promote="orders-of-many")
@@ -400,7 +395,7 @@ def test_a_cut_at_the_source_is_followed_under_another_leader_epoch() -> None:
 def test_a_link_whose_bootstrap_server_is_gone_asks_other_brokers_of_its_source() -> None:
     with Cluster(2) as source, Broker() as here:
         source.create_topic("orders", replication_factor=2)
-        link(here, source.brokers[1])
+        link(here, source.brokers[1], topics="orders*")
         wait_for_state(here, "orders", MIRRORING)
         source.kill(1)
         source.create_topic("orders-of-today")
@@ -440,7 +435,7 @@ def problem_of(here: Broker) -> str:
 
 
 def test_stock_tools_see_states_and_problems(source: Broker, here: Broker) -> None:
-    link(here, source)
+    link(here, source, topics="orders*")
     wait_for_state(here, "orders", MIRRORING)
     here.create_topic("orders-here")
     source.create_topic("orders-here")
