@@ -262,6 +262,17 @@ def test_a_quota_that_cannot_be_here_is_named_and_the_others_come() -> None:
     assert notes(builder) == ("quotas: user alice: Invalid configuration key new_quota",)
 
 
+def test_names_of_which_the_source_has_nothing_are_told() -> None:
+    """A list is split at commas, which a certificate's name has."""
+    names = link(acls="User:CN=alice,OU=of-a,User:b*", quotas="alice,<default>,c*", users="alice,bob")
+    builder = carried(names, acls=[], quotas={(("user", None),): {}}, users={"bob": []})
+    assert notes(builder) == (
+        "acls: the source has none of User:CN=alice, OU=of-a",
+        "quotas: the source has none of alice",
+        "users: the source has none of alice",
+    )
+
+
 def test_groups_that_are_named_and_not_seen_at_the_source_are_told() -> None:
     config = link(groups="billing,shipping,audit*")
     builder = carried(config, groups={"shipping": "consumer"})

@@ -674,6 +674,15 @@ def test_what_is_a_mirror_at_the_source_is_not_adopted(topics: str) -> None:
         assert bool(builder.view().links["west"].refused) is not is_adopted
 
 
+def test_a_topic_that_each_of_two_clusters_has_adopted_from_the_other_stops_with_the_reason() -> None:
+    builder = in_state(MIRRORING)
+    follow(builder, mirror_of_ours(builder))  # it takes writes there
+    assert mirror(builder).state == MIRRORING
+    follow(builder, mirror_of_ours(builder, **{MIRROR_STATE: MIRRORING}))
+    assert mirror(builder).state == STOPPED
+    assert mirror(builder).reason == "at the source it is mirrored from here, so that neither takes writes"
+
+
 def test_a_topic_that_takes_writes_is_said_to_be_here_and_not_to_be_mirrored_by_a_link_that_is_gone() -> None:
     builder = in_state(PROMOTED)
     forget_links(builder, ["east"])

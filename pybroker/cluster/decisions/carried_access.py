@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -79,15 +79,16 @@ def carry_access(
     if access.acls is not None:
         brought = yield from _take_away(builder, config, brought, access.acls)
         brought, acl_notes = yield from _carry_acls(builder, config, access.acls, brought)
-        notes += acl_notes
+        notes += acl_notes + _unmatched(config, "acls", {acl.principal for acl in access.acls})
         if not has_authorizer:
             notes.append("acls: this cluster has no authorizer, so that they have no effect here")
     brought_quotas = known_state.brought_quotas if config.get("quotas") else ()
     if access.quotas is not None:
         brought_quotas, quota_notes = _carry_quotas(builder, config, access.quotas, brought_quotas)
-        notes += quota_notes
+        names = {_DEFAULT if name is None else name for entity in access.quotas for _, name in entity}
+        notes += quota_notes + _unmatched(config, "quotas", names)
     if access.users is not None:
-        notes += _missing_users(builder, config, access.users)
+        notes += _missing_users(builder, config, access.users) + _unmatched(config, "users", access.users)
     if access.groups is not None:
         notes += _missing_groups(config, access.groups)
     after = known_state._replace(not_carried=tuple(notes), brought_acls=brought, brought_quotas=brought_quotas)
@@ -292,6 +293,12 @@ def _missing_groups(config: LinkConfig, groups: Mapping[str, str]) -> list[str]:
         (shared, "share groups commit no offsets"),
     )
     return [f"groups: {why}: {_some_of(names)}" for names, why in notes if names]
+
+
+def _unmatched(config: LinkConfig, kind: str, names: Collection[str]) -> list[str]:
+    """Names that the link has one by one, and the source has not: as those of which a comma has made several."""
+    missing = [each for each in config.get(kind) if "*" not in each and each not in names]
+    return [f"{kind}: the source has none of {_some_of(missing)}"] if missing else []
 
 
 def _some_of(names: Sequence[str]) -> str:

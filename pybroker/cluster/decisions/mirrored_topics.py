@@ -265,6 +265,8 @@ def _follow_topic(
         if topic.name in source.unsure:
             return None
         return moved(builder, name, STOP, f"at the source it has {len(topic.leader_epochs)} partitions alone")
+    if not topic.takes_writes and topic.mirrors(here.topic_id):
+        return moved(builder, name, STOP, "at the source it is mirrored from here, so that neither takes writes")
     yield from _keep_up(builder, name, topic, rules)
     return None
 

@@ -197,7 +197,11 @@ class SourceTopic(NamedTuple):
         is_mirror_of_this = (
             mirror is not None and self.topic_id != ZERO_UUID and mirror.source_topic_id == self.topic_id
         )
-        return is_mirror_of_this or (self.configs or {}).get(MIRROR_TOPIC_ID) == uuid_text(topic_id)
+        return is_mirror_of_this or self.mirrors(topic_id)
+
+    def mirrors(self, topic_id: bytes) -> bool:
+        """Whether it is, or was, mirrored from the topic of that id, as far as its settings are known."""
+        return (self.configs or {}).get(MIRROR_TOPIC_ID) == uuid_text(topic_id)
 
 
 class SourceCluster(NamedTuple):
