@@ -27,13 +27,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from pybroker.cluster.image.link_states import FETCHED, PROMOTED, LinkState
+from pybroker.cluster.image.link_states import FETCHED, PROMOTED, SHARE, LinkState
 from pybroker.cluster.links.source_port import (
     ANY_NODE,
     LIST_GROUPS_VERSION,
     METADATA_VERSION,
     OFFSET_FETCH_VERSION,
-    SHARE,
 )
 from pybroker.config.link_config import LinkConfig, links_of
 from pybroker.config.resources import BROKER

@@ -29,9 +29,8 @@ from pybroker.cluster.decisions.acl_changes import ACLS_PER_REQUEST, create_acls
 from pybroker.cluster.decisions.operations import QuotaAlteration
 from pybroker.cluster.decisions.quota_changes import alter_client_quotas
 from pybroker.cluster.image.cluster_image import ImageBuilder
-from pybroker.cluster.image.link_states import LinkState
+from pybroker.cluster.image.link_states import SHARE, LinkState
 from pybroker.cluster.image.quota_entities import QuotaEntity
-from pybroker.cluster.links.source_port import SHARE
 from pybroker.config.link_config import LinkConfig
 from pybroker.security.acl_bindings import Acl, PatternType, Resource, known
 from pybroker.security.scram import BY_TYPE

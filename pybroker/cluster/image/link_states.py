@@ -171,6 +171,10 @@ MIRROR_STATE: Final = "pybroker.mirror.state"
 MIRROR_TOPIC_ID: Final = "pybroker.mirror.topic.id"
 
 
+# The protocol type of groups that commit no offsets (KIP-932).
+SHARE: Final = "share"
+
+
 class SourceTopic(NamedTuple):
     """A topic of the source: the leader epoch of each partition, -1 where it has no leader.
 

@@ -40,9 +40,6 @@ NEEDED_VERSIONS: Final[Mapping[int, int]] = {
     32: DESCRIBE_CONFIGS_VERSION,
 }
 
-# The protocol type of groups that commit no offsets (KIP-932).
-SHARE: Final = "share"
-
 # Any broker of the source: one of ``bootstrap.servers``, another one each time the last did not answer, and in the end
 # one that was learned of.
 ANY_NODE: Final = -1
