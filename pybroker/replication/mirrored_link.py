@@ -183,9 +183,9 @@ class MirroredLink:
         source.learn({broker.node_id: (broker.host, broker.port) for broker in response.brokers})
         for topic in response.topics:
             if topic.error_code:
-                for partition in self._unplaced.values():
-                    if partition.topic_id == topic.topic_id:
-                        partition.on_unreached(f"the source says of its topic {error_name(topic.error_code)}")
+                for unplaced in self._unplaced.values():
+                    if unplaced.topic_id == topic.topic_id:
+                        unplaced.on_unreached(f"the source says of its topic {error_name(topic.error_code)}")
             for state in topic.partitions:
                 partition = self._unplaced.get((topic.topic_id, state.partition_index))
                 if partition is not None and not topic.error_code:
