@@ -34,8 +34,8 @@ def acl(
 
 
 def carried(config: LinkConfig, builder: ImageBuilder | None = None, **access: Any) -> ImageBuilder:
-    """A cluster after the link has looked at its source's access."""
-    builder = builder or ImageBuilder(ClusterImage(cluster_id="here"))
+    """A cluster, which mirrors ``orders``, after the link has looked at its source's access."""
+    builder = builder or mirroring("orders", config.get("prefix"))
     steps: Generator[None, None, None] = carry_access(builder, config, SourceAccess(**access))
     end_of(steps)
     return builder
@@ -91,6 +91,16 @@ def test_a_right_to_all_topics_is_one_to_each_topic_of_the_link_and_to_no_other(
     carried(config, builder, acls=[acl("*"), acl("orders")])  # it is brought already, and stays with the other
     carried(config, builder, acls=[])
     assert acls_of(builder) == []
+
+
+def test_two_links_with_prefixes_give_each_other_no_acls_of_each_others_mirrors() -> None:
+    here, there = mirroring("orders", "west."), mirroring("invoices", "east.")
+    ways = link(topics="*", prefix="west.", acls="*"), link(topics="*", prefix="east.", acls="*")
+    create = [acl("orders"), acl("invoices")]
+    for _ in range(4):
+        carried(ways[0], here, acls=[create[0], *acls_of(there)])
+        carried(ways[1], there, acls=[create[1], *acls_of(here)])
+    assert (acls_of(here), acls_of(there)) == ([acl("west.orders")], [acl("east.invoices")])
 
 
 def test_a_prefix_that_no_topic_of_the_link_has_stays_at_the_source() -> None:

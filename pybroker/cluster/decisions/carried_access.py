@@ -10,8 +10,9 @@ Invariants
   the source.  Of a topic that takes writes no ACL is brought any more, and then no quota either, so that what is
   revoked here, or set otherwise, does not come again.
 - No right over the cluster itself, its tokens or its users comes from another cluster.
-- An ACL of a mirrored topic names it as it is called here.  One of all topics there is one of each topic of the link
-  here, and no right to others.  One of a prefix comes where a topic of the link has it.
+- An ACL of a mirrored topic names it as it is called here.  Of a topic that is not mirrored none comes, whatever
+  pattern has its name: two links with prefixes would give each other's ACLs ever longer names.  One of all topics there
+  is one of each topic of the link here, and no right to others.  One of a prefix comes where a topic of the link has it.
 
 Counterpart in Kafka: the ACLs of ``MirrorSourceConnector``, which takes none away: its class of 4.3.1 creates them
 alone.  It carries no quotas.
@@ -184,9 +185,14 @@ def _as_it_is_here(config: LinkConfig, acl: Acl, topics: Sequence[str]) -> Seque
             return (acl._replace(resource_name=prefix, pattern_type=int(PatternType.PREFIXED)),)
         return [acl._replace(resource_name=topic) for topic in topics]
     is_literal = acl.pattern_type == PatternType.LITERAL
-    if not (config.mirrors(name) if is_literal else _begins_any(name, topics)):
+    if not (_is_any(name, topics) if is_literal else _begins_any(name, topics)):
         return None
     return (acl._replace(resource_name=prefix + name),)
+
+
+def _is_any(name: str, topics: Sequence[str]) -> bool:
+    first = bisect_left(topics, name)
+    return first < len(topics) and topics[first] == name
 
 
 def _begins_any(prefix: str, topics: Sequence[str]) -> bool:
