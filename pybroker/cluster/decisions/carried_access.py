@@ -12,7 +12,8 @@ Invariants
 - No right over the cluster itself, its tokens or its users comes from another cluster.
 - An ACL of a mirrored topic names it as it is called here.  Of a topic that is not mirrored none comes, whatever
   pattern has its name: two links with prefixes would give each other's ACLs ever longer names.  One of all topics there
-  is one of each topic of the link here, and no right to others.  One of a prefix comes where a topic of the link has it.
+  is one of each topic of the link here, and no right to others.  One of a prefix comes where a topic of the link has
+  it.
 
 Counterpart in Kafka: the ACLs of ``MirrorSourceConnector``, which takes none away: its class of 4.3.1 creates them
 alone.  It carries no quotas.
