@@ -230,9 +230,10 @@ def test_an_acl_of_a_topic_that_takes_writes_here_is_the_sources_no_more(state: 
     """A cut-over revokes the right to write at the source."""
     group, pattern = acl("billing", Resource.GROUP), acl("ord", pattern_type=PatternType.PREFIXED)
     of_both = [acl("orders"), acl("orders-2"), group, pattern]
-    builder = carried(link(acls="*"), mirroring("orders"), acls=of_both)
-    builder.put_mirror("orders", MirroredTopic("west", "orders", state=state))
+    builder = mirroring("orders")
     builder.put_mirror("orders-2", MirroredTopic("west", "orders-2"))
+    carried(link(acls="*"), builder, acls=of_both)
+    builder.put_mirror("orders", MirroredTopic("west", "orders", state=state))
     carried(link(acls="*"), builder, acls=[])
     assert acls_of(builder) == sorted([acl("orders"), group, pattern])
 
@@ -242,6 +243,7 @@ def test_an_acl_that_is_revoked_here_of_a_topic_that_takes_writes_does_not_come_
     config = link(acls="*", prefix="west.")
     builder = carried(config, acls=[acl()])
     builder.put_mirror("west.orders", MirroredTopic("west", "orders", state=state))
+    builder.put_mirror("west.orders-2", MirroredTopic("west", "orders-2"))
     builder.remove_acl(acl("west.orders").acl_id())
     carried(config, builder, acls=[acl(), acl("orders-2")])
     assert acls_of(builder) == [acl("west.orders-2")]
@@ -250,7 +252,10 @@ def test_an_acl_that_is_revoked_here_of_a_topic_that_takes_writes_does_not_come_
 
 def test_more_acls_than_are_remembered_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pybroker.cluster.decisions.carried_access.BROUGHT_ACLS_MAX", 2)
-    builder = carried(link(acls="*"), acls=[acl(f"orders-{number}") for number in range(5)])
+    builder, names = mirroring("orders"), [f"orders-{number}" for number in range(5)]
+    for name in names:
+        builder.put_mirror(name, MirroredTopic("west", name))
+    carried(link(acls="*"), builder, acls=[acl(name) for name in names])
     assert len(acls_of(builder)) == 2
     assert notes(builder) == ("acls: 3 of more than 2, which a link brings at most",)
 
