@@ -179,6 +179,7 @@ class LazyLinks:
     def _mirror(self) -> None:
         """Fetch what this broker leads, and have no client write to it."""
         from pybroker.cluster.image.link_states import LOWERED, own_producer_ids
+        from pybroker.cluster.links.mirror_reasons import reason_of
         from pybroker.coordinators.offsets_past_the_end import OffsetsPastTheEnd
         from pybroker.handlers.read_only_topics import ReadOnlyTopics
         from pybroker.replication.mirrors import Mirrors
@@ -195,6 +196,9 @@ class LazyLinks:
         )
         self._close_later.append(past.close)
         services.configs.show = partial(_progress, mirrors)
+        services.configs.reason_of_mirror = lambda name, mirror: reason_of(
+            services.metadata.image, services.config, name, mirror
+        )
 
     def _settlements(self, kind: int) -> Settlements:
         from pybroker.coordinators.settlements import Settlements

@@ -130,6 +130,8 @@ class ConfigService:
         self.look: Callable[[BrokerConfig, Callable[[ConfigError | None], None]], None] | None = None
         # What this broker shows by names that are no settings, of those that are asked for.
         self.show: Callable[[Collection[str]], Mapping[str, str]] = lambda names: NOTHING
+        # Why a mirrored topic stands as it does.
+        self.reason_of_mirror: Callable[[str, Any], str] = lambda _name, mirror: str(mirror.reason)
         self._waiting: deque[_Request] = deque()
         self._writing = False
         metadata.subscribe(self.on_image)
@@ -179,7 +181,9 @@ class ConfigService:
                 raise ConfigFailure(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
             entries = describe.topic_entries(self._config, overrides, keys)
             mirror = self._metadata.image.mirrors.get(name)
-            return entries if mirror is None else entries + describe.mirror_entries(mirror, keys)
+            if mirror is None:
+                return entries
+            return entries + describe.mirror_entries(mirror, self.reason_of_mirror(name, mirror), keys)
         if resource_type == BROKER:
             if not name:
                 links = self._metadata.image.links

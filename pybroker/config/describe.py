@@ -42,6 +42,7 @@ from pybroker.config.schema import FIXED, STRING, UNKNOWN, ConfigError, Setting,
 from pybroker.config.topic_settings import TOPIC_SETTINGS, TOPIC_SYNONYMS
 from pybroker_protocol.java_order import in_hash_map_order, string_hash
 from pybroker_protocol.primitives import STRING_BYTES_MAX
+from pybroker_protocol.uuids import uuid_text
 
 Overrides = Mapping[str, str]
 
@@ -109,14 +110,15 @@ def topic_entries(config: BrokerConfig, overrides: Overrides, keys: Collection[s
     return entries
 
 
-def mirror_entries(mirror: Any, keys: Collection[str] | None) -> list[ConfigEntry]:
+def mirror_entries(mirror: Any, reason: str, keys: Collection[str] | None) -> list[ConfigEntry]:
     """How a topic that a link mirrors stands, as settings that cannot be set; tools that copy settings leave them
     out."""
     shown = {
         f"{_MIRROR}link": mirror.link,
         f"{_MIRROR}topic": mirror.source_topic,
+        f"{_MIRROR}topic.id": uuid_text(mirror.source_topic_id),
         f"{_MIRROR}state": mirror.state,
-        f"{_MIRROR}reason": mirror.reason,
+        f"{_MIRROR}reason": reason,
     }
     return [_shown(name, text, TOPIC_CONFIG) for name, text in shown.items() if text and (not keys or name in keys)]
 
@@ -130,7 +132,8 @@ def link_entries(links: Mapping[str, Any], keys: Collection[str] | None) -> list
     for link, state in links.items():
         shown[f"{LINKS_PREFIX}{link}.source.cluster.id"] = state.source_cluster_id
         shown[f"{LINKS_PREFIX}{link}.problem"] = state.problem
-        shown[f"{LINKS_PREFIX}{link}.refused"] = _some_of([f"{topic}: {reason}" for topic, reason in state.refused])
+        refused = [f"{topic}: {reason}" for topic, reason in state.refused]
+        shown[f"{LINKS_PREFIX}{link}.refused"] = _some_of(refused, state.refused_more)
         shown[f"{LINKS_PREFIX}{link}.not.carried"] = _some_of(state.not_carried)
     wanted = {name: text for name, text in shown.items() if text and (not keys or name in keys)}
     return [_shown(name, text, DYNAMIC_DEFAULT_BROKER_CONFIG) for name, text in wanted.items()]
@@ -141,15 +144,15 @@ def shown_entries(shown: Mapping[str, str]) -> list[ConfigEntry]:
     return [_shown(name, text, STATIC_BROKER_CONFIG) for name, text in shown.items()]
 
 
-def _some_of(parts: Sequence[str]) -> str:
-    """As many of them as a value may have; the others are counted."""
-    text, left = "", len(parts)
+def _some_of(parts: Sequence[str], more: int = 0) -> str:
+    """As many of them as a value may have; the others are counted, and so are ``more`` that are not there."""
+    text, left = "", len(parts) + more
     for part in parts:
         longer = f"{text}; {part}" if text else part
         if text and len(longer.encode()) > SHOWN_BYTES_MAX:
             return f"{text}; and {left} more"
         text, left = longer, left - 1
-    return text
+    return f"{text}; and {left} more" if left else text
 
 
 def _shown(name: str, text: str, source: int) -> ConfigEntry:

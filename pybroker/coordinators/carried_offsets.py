@@ -27,7 +27,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from pybroker.cluster.image.link_states import FETCHED, PROMOTED, LinkState
+from pybroker.cluster.image.link_states import FETCHED, PROMOTED, SHARE, LinkState
 from pybroker.cluster.links.source_port import (
     ANY_NODE,
     LIST_GROUPS_VERSION,
@@ -105,6 +105,7 @@ class CarriedOffsets:
         self.ends = ends
         self.ends_before = ends_before
         self.settlements = settlements
+        self.metadata_max = config.get_int("offset.metadata.max.bytes")  # a longer one is left out: an offset is not
         self._config = config
         self._links: dict[str, _CarriedLink] = {}
         self._unsubscribe = metadata.subscribe(self._on_image)
@@ -319,7 +320,7 @@ class _CarriedLink:
             logger.warning("link %s: its source lists no groups: %s", self._config.link, response.error_code)
             self._has_failed = True
             return
-        named = (group.group_id for group in response.groups)
+        named = (group.group_id for group in response.groups if group.protocol_type != SHARE)
         carried = [each for each in named if self._config.carries(each) and self._owner.coordinates(each)]
         wanted = [each for each in carried if self._is_wanted(each)]
         for start in range(0, len(wanted), GROUPS_PER_REQUEST):
@@ -339,8 +340,8 @@ class _CarriedLink:
 
     def _on_offsets(self, response: Any) -> None:
         for group in response.groups:
-            if group.group_id not in self._looked_at:
-                continue  # it was not asked for
+            if group.group_id not in self._looked_at or group.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+                continue  # it was not asked for, or has no offsets: deleted meanwhile, or of a kind that commits none
             if group.error_code:
                 self._failed.add(group.group_id)
             elif offsets := self._offsets_of(group):
@@ -349,7 +350,7 @@ class _CarriedLink:
     def _offsets_of(self, group: Any) -> dict[Key, SourceOffset]:
         """The group's offsets in topics that are mirrored, as they can be here."""
         found = {}
-        topics = self._owner.metadata.image.topics_by_name
+        topics, metadata_max = self._owner.metadata.image.topics_by_name, self._owner.metadata_max
         for topic in group.topics:
             name = self._names.get(topic.name)
             if name is None or name not in topics:
@@ -365,7 +366,9 @@ class _CarriedLink:
                     and self._last_looks.first_epoch(name, each.partition_index) != -1
                 ):
                     found[name, each.partition_index] = SourceOffset(
-                        each.committed_offset, each.committed_leader_epoch, each.metadata
+                        each.committed_offset,
+                        each.committed_leader_epoch,
+                        each.metadata if len(each.metadata or "") <= metadata_max else "",
                     )
         return found
 

@@ -1,7 +1,8 @@
 """The brokers of a link's source, over the network: implements ``cluster/links/source_port.py``.
 
-Owns: which connections there are (one per broker and channel), where each broker is, and which of the bootstrap servers
-is asked.  Does not own a connection's requests (``peer_link``), nor its begin (``source_login``, ``source_tokens``).
+Owns: which connections there are (one per broker and channel), where each broker is, and which of them is asked what
+any of them knows.  Does not own a connection's requests (``peer_link``), nor its begin (``source_login``,
+``source_tokens``).
 
 Invariant: nothing is connected, and no connection exists, before a request comes.
 
@@ -38,8 +39,9 @@ if TYPE_CHECKING:
 # A reply before a connection is begun: ApiVersions of a broker with all that there is, or a step of a login.
 _LOGIN_REPLY_BYTES_MAX = 128 << 10
 
-# A source has ten thousands of partitions: Metadata, and the settings of topics.
-_LONG_REPLIES = frozenset((3, 32))
+# A source has ten thousands of partitions, groups and ACLs: ListOffsets, Metadata, OffsetFetch, ListGroups,
+# OffsetForLeaderEpoch, DescribeAcls, and the settings of topics.
+_LONG_REPLIES = frozenset((2, 3, 9, 16, 23, 29, 32))
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +102,7 @@ class SourceClient:
     def _ask(
         self, broker_id: int, request: Request, version: int, done: PeerDone, deadline_ms: int, channel: str
     ) -> None:
-        endpoint = self._bootstrap[self._bootstrap_index] if broker_id == ANY_NODE else self._nodes.get(broker_id)
+        endpoint = self._any_node() if broker_id == ANY_NODE else self._nodes.get(broker_id)
         if self._is_closed or endpoint is None:
             failure = PeerFailure.CLOSED if self._is_closed else PeerFailure.UNREACHABLE
             self._env.timers.call_soon(done, None, PeerError(failure, False, f"broker {broker_id} of the source"))
@@ -116,13 +118,18 @@ class SourceClient:
         else:
             self._env.timers.call_soon(answered, None, PeerError(PeerFailure.BUSY, False))
 
+    def _any_node(self) -> Endpoint:
+        """One of the bootstrap servers, and where these are gone by now one of the brokers that were learned of."""
+        known = dict.fromkeys((*self._bootstrap, *self._nodes.values()))
+        return [*known][self._bootstrap_index % len(known)]
+
     def _turning(self, done: PeerDone) -> PeerDone:
-        """The next question goes to another of the bootstrap servers, where this one is not answered."""
+        """The next question goes to another one, where this one is not answered."""
         index = self._bootstrap_index
 
         def answered(response: object | None, error: PeerError | None) -> None:
             if error is not None and index == self._bootstrap_index:
-                self._bootstrap_index = (index + 1) % len(self._bootstrap)
+                self._bootstrap_index += 1
             done(response, error)
 
         return answered

@@ -16,14 +16,20 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from pybroker import cluster_limits
-from pybroker.cluster.links.source_port import FETCH_VERSION, LIST_OFFSETS_VERSION, OFFSET_FOR_LEADER_EPOCH_VERSION
+from pybroker.cluster.links.source_port import (
+    FETCH_VERSION,
+    LIST_OFFSETS_VERSION,
+    METADATA_VERSION,
+    OFFSET_FOR_LEADER_EPOCH_VERSION,
+)
 from pybroker.cluster.membership.peers import CONTROL
 from pybroker.config.link_settings import NO_BOUND
 from pybroker.replication.mirrored_partition import MirroredPartition
 from pybroker.replication.replica_fetcher import EARLIEST, LATEST, ReplicaFetcher
-from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol.errors import ErrorCode, error_name
 from pybroker_protocol.messages.fetch import ReplicaState
 from pybroker_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from pybroker_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from pybroker_protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
@@ -141,6 +147,8 @@ class MirrorFetcher(ReplicaFetcher):
             self._wait_for(partition)
             self._ask_for_offset(partition, EARLIEST)
         else:
+            if isinstance(partition, MirroredPartition) and error_code != ErrorCode.OFFSET_OUT_OF_RANGE:
+                partition.on_unreached(f"broker {self._leader} of the source says {error_name(error_code)}")
             super()._on_error(partition, error_code)
 
     def _on_divergence(self, partition: FollowedPartition, epoch: int, end_offset: int) -> None:
@@ -194,10 +202,12 @@ class MirrorFetcher(ReplicaFetcher):
         if partition.retired or self._partitions.get(partition.key) is not partition:
             return
 
-        def answered(response: Any | None, _error: PeerError | None) -> None:
+        def answered(response: Any | None, error: PeerError | None) -> None:
             topics = () if response is None else response.topics
             found = next((each for topic in topics for each in topic.partitions), None)
             if found is None or found.error_code:
+                if error is not None:
+                    partition.on_unreached(f"broker {self._leader} of the source does not answer: {error}")
                 self._on_lost([partition])  # who leads it is asked anew
             elif not partition.retired:
                 earlier = partition.look_for_parting(epoch, found.leader_epoch, found.end_offset)
@@ -252,20 +262,45 @@ class MirrorFetcher(ReplicaFetcher):
         def answered(response: Any | None, _error: PeerError | None) -> None:
             topics = () if response is None else response.topics
             found = {(topic.topic, each.partition): each for topic in topics for each in topic.partitions}
-            for key, (partition, end) in at_end.items():
-                there = found.get((partition.topic, partition.index))
-                if there is None or there.error_code or partition.retired:
-                    continue  # it is asked again, or of no concern any more
-                if partition.tell_if_ended(end, epochs[key], there.leader_epoch, there.end_offset):
-                    self._unended.pop(key, None)
-            self._look = None
-            self._look_for_ends_in(cluster_limits.REPLICA_FETCH_PAUSE_MIN_MS)
+            same = {
+                key: (partition, end, epochs[key], there.leader_epoch, there.end_offset)
+                for key, (partition, end) in at_end.items()
+                if (there := found.get((partition.topic, partition.index))) is not None and not there.error_code
+            }
+            self._look_for_partitions(same)
 
         if at_end:
             asked = [(partition, epochs[key]) for key, (partition, _) in at_end.items()]
             self._ask(epochs_request(asked), OFFSET_FOR_LEADER_EPOCH_VERSION, CONTROL, answered)
         else:
+            self._look_for_partitions({})
+
+    def _look_for_partitions(self, ended: dict[PartitionKey, tuple[MirroredPartition, int, int, int, int]]) -> None:
+        """Ask how many partitions the topics have at the source: with one more than here not all is here.
+
+        What is left is looked at again.
+        """
+
+        def answered(response: Any | None, _error: PeerError | None) -> None:
+            topics = () if response is None else response.topics
+            counts = {topic.topic_id: len(topic.partitions) for topic in topics if not topic.error_code}
+            for key, (partition, *found) in ended.items():
+                if partition.retired or not 0 < counts.get(partition.topic_id, 0) <= self._partitions_here(partition):
+                    continue  # of no concern any more, or the controller grows the topic at its next look
+                if partition.tell_if_ended(*found):
+                    self._unended.pop(key, None)
+            self._look = None
+            self._look_for_ends_in(cluster_limits.REPLICA_FETCH_PAUSE_MIN_MS)
+
+        if ended:
+            request = topics_request(topic_id for topic_id, _ in ended)
+            self._ask(request, METADATA_VERSION, CONTROL, answered)
+        else:
             answered(None, None)
+
+    def _partitions_here(self, partition: MirroredPartition) -> int:
+        topic = self._follower.image.topics_by_id.get(partition.partition.topic_id)
+        return 0 if topic is None else len(topic.partitions)
 
     def _tell(self, level: int, reason: str, partition: FollowedPartition | None = None) -> None:
         source = f"link {self._link}, broker {self._leader}"
@@ -282,6 +317,12 @@ def ends_request(partitions: Iterable[MirroredPartition]) -> ListOffsetsRequest:
         )
     named = [ListOffsetsTopic(name=name, partitions=of_topic) for name, of_topic in topics.items()]
     return ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=named)
+
+
+def topics_request(topic_ids: Iterable[bytes]) -> MetadataRequest:
+    """Which partitions these topics have at the source, and who leads them."""
+    topics = [MetadataRequestTopic(topic_id=topic_id, name=None) for topic_id in dict.fromkeys(topic_ids)]
+    return MetadataRequest(topics=topics, allow_auto_topic_creation=False, include_topic_authorized_operations=False)
 
 
 def epochs_request(asked: Iterable[tuple[MirroredPartition, int]]) -> OffsetForLeaderEpochRequest:

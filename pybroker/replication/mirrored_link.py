@@ -17,10 +17,10 @@ from pybroker.cluster.links.source_port import ANY_NODE, METADATA_VERSION
 from pybroker.config.link_config import LinkConfig, links_of
 from pybroker.config.link_settings import NO_BOUND
 from pybroker.config.schema import ConfigError
-from pybroker.replication.mirror_fetcher import MirrorFetcher
+from pybroker.replication.mirror_fetcher import MirrorFetcher, topics_request
 from pybroker.replication.mirrored_partition import NO_NODE, MirroredPartition
 from pybroker.replication.replication_quota import ALL_PARTITIONS, ReplicationQuota
-from pybroker_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from pybroker_protocol.errors import error_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -152,12 +152,7 @@ class MirroredLink:
         if source is None or not self._unplaced:
             self._ask_later()
             return
-        ids = dict.fromkeys(topic_id for topic_id, _ in self._unplaced)
-        request = MetadataRequest(
-            topics=[MetadataRequestTopic(topic_id=topic_id, name=None) for topic_id in ids],
-            allow_auto_topic_creation=False,
-            include_topic_authorized_operations=False,
-        )
+        request = topics_request(topic_id for topic_id, _ in self._unplaced)
         self._is_asking = True
 
         def answered(response: Any | None, error: PeerError | None) -> None:
@@ -187,6 +182,10 @@ class MirroredLink:
     def _learn(self, source: Source, response: Any) -> None:
         source.learn({broker.node_id: (broker.host, broker.port) for broker in response.brokers})
         for topic in response.topics:
+            if topic.error_code:
+                for unplaced in self._unplaced.values():
+                    if unplaced.topic_id == topic.topic_id:
+                        unplaced.on_unreached(f"the source says of its topic {error_name(topic.error_code)}")
             for state in topic.partitions:
                 partition = self._unplaced.get((topic.topic_id, state.partition_index))
                 if partition is not None and not topic.error_code:
@@ -195,6 +194,8 @@ class MirroredLink:
     def _place(self, source: Source, partition: MirroredPartition, node: int, epoch: int) -> None:
         partition.source_leader, partition.source_epoch = node, epoch
         if not partition.may_be_fetched:
+            if node == NO_NODE:
+                partition.on_unreached("it has no leader at the source")
             partition.source_leader = NO_NODE
             return
         del self._unplaced[partition.key]

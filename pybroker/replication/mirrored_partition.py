@@ -24,6 +24,7 @@ from pybroker.cluster.image.link_states import ADOPTED, DIVERGED, ENDED, FAILED,
 from pybroker.replication.followed_partition import FollowedPartition, Question
 from pybroker.replication.replication_quota import SlidingRate
 from pybroker.storage.results import CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR, LACKS_MARKER, NONE
+from pybroker_protocol.errors import error_name
 from pybroker_protocol.records import CURRENT_MAGIC, HEADER_BYTES, MAGIC_AT
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ class MirroredPartition(FollowedPartition):
         self._has_appended = self._lacks_room = False
         self._suspected_end = -1  # see ``may_lack_end``
         self._unknown_since_ms = -1  # see ``has_another_history``
-        self._unreached = ""  # why the source is not reached from this broker, as long as it is not
+        self._unreached = ""  # why nothing comes of the source, as long as it does not
         self._tell = tell
         self._clock = clock
 
@@ -136,6 +137,8 @@ class MirroredPartition(FollowedPartition):
                 self._begin_anew(log_start_offset, "it lacks the end of a transaction, which the source's cleaner took")
         elif log.refuses:
             error_code = KAFKA_STORAGE_ERROR
+        if error_code not in (NONE, KAFKA_STORAGE_ERROR):
+            self._unreached = f"what the source sends cannot be appended: {error_name(error_code)}"
         # Of a log that takes nothing any more the log dir tells; what lacks here alone passes by itself.
         self._lacks_room = error_code == KAFKA_STORAGE_ERROR and not log.refuses
         if not log.refuses:
@@ -147,7 +150,7 @@ class MirroredPartition(FollowedPartition):
         return error_code
 
     def on_unreached(self, problem: str) -> None:
-        """The source is not reached from this broker, for that reason."""
+        """The source is not reached from this broker, or gives nothing of the partition, for that reason."""
         self._unreached = problem
         self._unknown_since_ms = -1
 
@@ -159,8 +162,8 @@ class MirroredPartition(FollowedPartition):
     def progress(self) -> dict[str, str | int]:
         """How far it is: offsets here and at the source, records that lack here, and bytes per second of late.
 
-        What was not told yet is -1.  ``problem`` is there while the source is not reached from this broker, what comes
-        finds no room, or the source has less.
+        What was not told yet is -1.  ``problem`` is there while nothing comes of the source, what comes finds no room,
+        or the source has less.
         """
         end, source_end = self.log.log_end_offset, self.source_end
         problem = self._unreached

@@ -5,7 +5,8 @@ partition. The group coordinator does so for partitions of ``__consumer_offsets`
 order of the log. Owns neither the rules that refuse a marker (``storage.rules.producer_state``) nor trying again (the
 transaction coordinator).
 
-Markers into many partitions are written over several turns of the loop.
+Markers into many partitions are written over several turns of the loop.  None is written to a topic that a link
+mirrors: its transactions are those of the source, whose markers come with their records.
 
 Kafka counterpart: KafkaApis.handleWriteTxnMarkersRequest, ReplicaManager.appendRecords.
 """
@@ -127,6 +128,10 @@ class TransactionMarkers:
         written: Written,
     ) -> None:
         topic, index = key
+        mirror = self._replicas.image.mirrors.get(topic)
+        if mirror is not None and not mirror.is_writable:
+            written(key, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            return
         partition = self._replicas.partition(topic, index)
         if partition is None:
             written(key, self._replicas.error_of(topic, index))

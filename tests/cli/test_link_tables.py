@@ -88,6 +88,15 @@ def test_lag_and_rate_of_a_topic_are_those_of_all_its_partitions_or_unknown() ->
     ]
 
 
+def test_what_keeps_a_partition_from_going_on_stands_beside_it_and_beside_its_topic() -> None:
+    known = [Progress("orders", 0, 5, 7, 2, 0, "it has no leader at the source"), Progress("orders", 1, 9, 9, 0, 0)]
+    view = LinkView.of(WEST, [mirror(reason="without a leader here: partition 2")], known)
+    heading, first, second = shown(show_partitions, view)
+    assert (heading[6], first[6], second[6]) == ("PROBLEM", "it has no leader at the source", "-")
+    reason = "without a leader here: partition 2; partition 0: it has no leader at the source"
+    assert view.document()["topics"][0]["reason"] == reason
+
+
 def test_progress_of_other_topics_is_left_out() -> None:
     assert LinkView.of(WEST, [mirror()], [Progress("else", 0, 1, 1, 0, 0)]).partitions == {"orders": []}
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from harness.waiting import wait_until
 
+from pybroker.cluster.image.link_states import ADOPTED
 from pybroker.testing import Broker
 from tests.cli.command import CommandLine
-from tests.links.linked import all_stored, produce, read_all, wait_until_mirrored
+from tests.links.linked import all_stored, mirror_of, produce, read_all, wait_until_mirrored
 
 ORDERS = 3
 OFTEN = ("--set", "refresh.interval.ms=100")
@@ -133,3 +135,31 @@ def test_a_topic_that_the_source_has_with_fewer_partitions_is_not_adopted(new: B
         assert (
             done.stderr == b"pybroker: orders is not mirrored: a topic orders is here already, with more partitions\n"
         )
+
+
+def test_a_topic_of_another_history_is_not_adopted(old: Broker) -> None:
+    with Broker() as other:
+        other.create_topic("orders", partitions=ORDERS)
+        produce(other, "orders", 5)
+        links = CommandLine(other.bootstrap)
+        links.run("links", "create", "west", "--source", old.bootstrap, "-t", "orders", *OFTEN)
+        said = b"pybroker: orders is not mirrored: a topic orders is here already, and neither was mirrored from"
+        adopt = ("links", "adopt", "west", "orders", "--timeout", "1")
+        wait_until(lambda: links.run(*adopt).stderr.startswith(said), "the refusal")
+        produce(other, "orders", 5)  # it takes writes as before
+
+
+def test_what_is_adopted_is_neither_promoted_nor_paused_and_its_link_goes_at_once(
+    old: Broker, new: Broker, back: CommandLine
+) -> None:
+    lose(old, new, 30)
+    back.ok("links", "adopt", "back", "orders")
+    for command in ("promote", "pause"):
+        done = back.run("links", command, "back", "orders")
+        (line,) = done.stderr.decode().splitlines()
+        assert line.startswith("pybroker: orders is adopted: the source lacks 30 records: ")
+        assert line.endswith("; links discard back orders, or links failover, goes on")
+    assert back.lines("links", "delete", "back", "--force")[1] == "back\tdeleted\t-"
+    mirror = mirror_of(old, "orders")
+    assert mirror is not None
+    assert mirror.state == ADOPTED

@@ -34,8 +34,8 @@ def acl(
 
 
 def carried(config: LinkConfig, builder: ImageBuilder | None = None, **access: Any) -> ImageBuilder:
-    """A cluster after the link has looked at its source's access."""
-    builder = builder or ImageBuilder(ClusterImage(cluster_id="here"))
+    """A cluster, which mirrors ``orders``, after the link has looked at its source's access."""
+    builder = builder or mirroring("orders", config.get("prefix"))
     steps: Generator[None, None, None] = carry_access(builder, config, SourceAccess(**access))
     end_of(steps)
     return builder
@@ -91,6 +91,16 @@ def test_a_right_to_all_topics_is_one_to_each_topic_of_the_link_and_to_no_other(
     carried(config, builder, acls=[acl("*"), acl("orders")])  # it is brought already, and stays with the other
     carried(config, builder, acls=[])
     assert acls_of(builder) == []
+
+
+def test_two_links_with_prefixes_give_each_other_no_acls_of_each_others_mirrors() -> None:
+    here, there = mirroring("orders", "west."), mirroring("invoices", "east.")
+    ways = link(topics="*", prefix="west.", acls="*"), link(topics="*", prefix="east.", acls="*")
+    create = [acl("orders"), acl("invoices")]
+    for _ in range(4):
+        carried(ways[0], here, acls=[create[0], *acls_of(there)])
+        carried(ways[1], there, acls=[create[1], *acls_of(here)])
+    assert (acls_of(here), acls_of(there)) == ([acl("west.orders")], [acl("east.invoices")])
 
 
 def test_a_prefix_that_no_topic_of_the_link_has_stays_at_the_source() -> None:
@@ -220,9 +230,10 @@ def test_an_acl_of_a_topic_that_takes_writes_here_is_the_sources_no_more(state: 
     """A cut-over revokes the right to write at the source."""
     group, pattern = acl("billing", Resource.GROUP), acl("ord", pattern_type=PatternType.PREFIXED)
     of_both = [acl("orders"), acl("orders-2"), group, pattern]
-    builder = carried(link(acls="*"), mirroring("orders"), acls=of_both)
-    builder.put_mirror("orders", MirroredTopic("west", "orders", state=state))
+    builder = mirroring("orders")
     builder.put_mirror("orders-2", MirroredTopic("west", "orders-2"))
+    carried(link(acls="*"), builder, acls=of_both)
+    builder.put_mirror("orders", MirroredTopic("west", "orders", state=state))
     carried(link(acls="*"), builder, acls=[])
     assert acls_of(builder) == sorted([acl("orders"), group, pattern])
 
@@ -232,6 +243,7 @@ def test_an_acl_that_is_revoked_here_of_a_topic_that_takes_writes_does_not_come_
     config = link(acls="*", prefix="west.")
     builder = carried(config, acls=[acl()])
     builder.put_mirror("west.orders", MirroredTopic("west", "orders", state=state))
+    builder.put_mirror("west.orders-2", MirroredTopic("west", "orders-2"))
     builder.remove_acl(acl("west.orders").acl_id())
     carried(config, builder, acls=[acl(), acl("orders-2")])
     assert acls_of(builder) == [acl("west.orders-2")]
@@ -240,7 +252,10 @@ def test_an_acl_that_is_revoked_here_of_a_topic_that_takes_writes_does_not_come_
 
 def test_more_acls_than_are_remembered_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pybroker.cluster.decisions.carried_access.BROUGHT_ACLS_MAX", 2)
-    builder = carried(link(acls="*"), acls=[acl(f"orders-{number}") for number in range(5)])
+    builder, names = mirroring("orders"), [f"orders-{number}" for number in range(5)]
+    for name in names:
+        builder.put_mirror(name, MirroredTopic("west", name))
+    carried(link(acls="*"), builder, acls=[acl(name) for name in names])
     assert len(acls_of(builder)) == 2
     assert notes(builder) == ("acls: 3 of more than 2, which a link brings at most",)
 
@@ -262,15 +277,28 @@ def test_a_quota_that_cannot_be_here_is_named_and_the_others_come() -> None:
     assert notes(builder) == ("quotas: user alice: Invalid configuration key new_quota",)
 
 
+def test_names_of_which_the_source_has_nothing_are_told() -> None:
+    """A list is split at commas, which a certificate's name has."""
+    names = link(acls="User:CN=alice,OU=of-a,User:b*", quotas="alice,<default>,c*", users="alice,bob")
+    builder = carried(names, acls=[], quotas={(("user", None),): {}}, users={"bob": []})
+    assert notes(builder) == (
+        "acls: the source has none of User:CN=alice, OU=of-a",
+        "quotas: the source has none of alice",
+        "users: the source has none of alice",
+    )
+
+
 def test_groups_that_are_named_and_not_seen_at_the_source_are_told() -> None:
     config = link(groups="billing,shipping,audit*")
-    builder = carried(config, groups={"shipping"})
+    builder = carried(config, groups={"shipping": "consumer"})
     assert notes(builder) == (
         "groups: the source has no such groups, or the link's user needs DESCRIBE on them: billing",
     )
-    assert notes(carried(config, builder, groups={"shipping", "billing"})) == ()
+    assert notes(carried(config, builder, groups={"shipping": "consumer", "billing": ""})) == ()
+    shared = carried(config, groups={"shipping": "share", "billing": "consumer", "audits": "share"})
+    assert notes(shared) == ("groups: share groups commit no offsets: shipping",)
     many = link(groups=",".join(f"group-{number:03}" for number in range(NOT_CARRIED_MAX + 5)))
-    assert notes(carried(many, groups=()))[0].endswith(f"group-{NOT_CARRIED_MAX - 1:03} and 5 more")
+    assert notes(carried(many, groups={}))[0].endswith(f"group-{NOT_CARRIED_MAX - 1:03} and 5 more")
 
 
 def test_users_are_named_until_they_are_here() -> None:

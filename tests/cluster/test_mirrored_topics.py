@@ -32,6 +32,7 @@ from pybroker.cluster.image.link_states import (
     FETCHED,
     INPUTS,
     MIRROR_STATE,
+    MIRROR_TOPIC_ID,
     MIRRORING,
     PARTED,
     PAUSE,
@@ -55,6 +56,7 @@ from pybroker.cluster.image.link_states import (
 from pybroker.config.link_config import LinkConfig
 from pybroker.config.resources import TOPIC, ConfigChange
 from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol.uuids import uuid_text
 from tests.cluster.test_topic_decisions import broker, rules
 from tests.steps import end_of
 
@@ -116,8 +118,14 @@ def adopted(**settings: str) -> ImageBuilder:
     """A cluster with a topic of its own, of two partitions, that a link has adopted."""
     builder = builder_of(source_topic())
     builder.remove_mirror("orders")
-    follow(builder, source_topic("orders", 9, 9), config=link(adopt="orders", **settings))
+    follow(builder, mirror_of_ours(builder, 9, 9), config=link(adopt="orders", **settings))
     return builder
+
+
+def mirror_of_ours(builder: ImageBuilder, *epochs: int, **configs: str) -> SourceTopic:
+    """A topic of the source that was mirrored from the one here, and takes writes."""
+    topic_id = uuid_text(builder.view().topics_by_name["orders"].topic_id)
+    return source_topic("orders", *epochs, configs={MIRROR_STATE: PROMOTED, MIRROR_TOPIC_ID: topic_id, **configs})
 
 
 # --- the table -------------------------------------------------------------------------------------------------------
@@ -356,8 +364,13 @@ def test_what_the_source_refuses_is_told_and_stops_what_was_mirrored() -> None:
 
 
 def test_refused_topics_are_told_of_up_to_a_number() -> None:
-    topics = [source_topic(f"t{number}", configs=None) for number in range(REFUSED_MAX + 1)]
-    assert len(builder_of(*topics).view().links["west"].refused) == REFUSED_MAX
+    mirrors = [source_topic(f"t{number}", configs={MIRROR_STATE: MIRRORING}) for number in range(REFUSED_MAX + 2)]
+    builder = builder_of(*mirrors, source_topic("unknown", configs=None))
+    state = builder.view().links["west"]
+    assert (len(state.refused), state.refused_more) == (REFUSED_MAX, 3)
+    assert state.refused[0][0] == "unknown"  # before those that are mirrored there, as they have to be
+    follow(builder, source_topic())
+    assert (builder.view().links["west"].refused, builder.view().links["west"].refused_more) == ((), 0)
 
 
 @pytest.mark.parametrize(
@@ -520,7 +533,7 @@ def test_a_topic_that_is_here_is_adopted_under_epochs_above_both_histories() -> 
     builder = builder_of(source_topic("orders", 1, 1))
     builder.remove_mirror("orders")
     before = epochs(builder)
-    follow(builder, source_topic("orders", 0, EPOCHS_AHEAD), config=link(adopt="orders"))
+    follow(builder, mirror_of_ours(builder, 0, EPOCHS_AHEAD), config=link(adopt="orders"))
     assert mirror(builder).state == ADOPTED
     assert epochs(builder) == [before[0] + 1, 2 * EPOCHS_AHEAD]
 
@@ -533,6 +546,30 @@ def test_a_topic_with_more_partitions_than_at_the_source_is_not_adopted() -> Non
     assert dict(builder.view().links["west"].refused) == {
         "orders": "a topic orders is here already, with more partitions"
     }
+
+
+@pytest.mark.parametrize("configs", [{}, {MIRROR_STATE: PROMOTED, MIRROR_TOPIC_ID: uuid_text(SOURCE_ID)}])
+def test_a_topic_that_has_no_history_with_the_sources_is_not_adopted(configs: dict[str, str]) -> None:
+    """Both begin with leader epoch 0, and other records: what is here would pass for the source's."""
+    builder = builder_of(source_topic())
+    builder.remove_mirror("orders")
+    for _ in range(2):
+        follow(builder, source_topic("orders", 0, 0, configs=configs), config=link(adopt="orders"))
+        assert not builder.view().mirrors
+        assert "neither was mirrored from the other" in refused(builder)["orders"]
+    builder = in_state(FAILED_OVER, source_topic_id=bytes(16))
+    follow(builder, source_topic("orders", 0, 0, configs=configs), config=link(adopt="orders"))
+    assert mirror(builder).state == FAILED_OVER
+
+
+def test_a_topic_that_a_deleted_link_has_left_is_adopted_by_another_one_alone_that_asks_for_it() -> None:
+    builder = in_state(MIRRORING)
+    forget_links(builder, [])
+    follow(builder, source_topic(), config=link("east"))
+    assert (mirror(builder).link, mirror(builder).state) == ("west", STOPPED)
+    assert "was mirrored by the link west, which is deleted" in builder.view().links["east"].refused[0][1]
+    follow(builder, source_topic(), config=link("east", adopt="orders"))
+    assert (mirror(builder).link, mirror(builder).state) == ("east", ADOPTED)
 
 
 @pytest.mark.parametrize("state", sorted(WRITABLE))
@@ -629,10 +666,21 @@ def test_what_is_a_mirror_at_the_source_is_not_adopted(topics: str) -> None:
     builder = builder_of(source_topic())
     builder.remove_mirror("orders")
     config = link(topics=topics, adopt="orders")
-    for configs, is_adopted in [(None, False), ({MIRROR_STATE: MIRRORING}, False), ({MIRROR_STATE: PROMOTED}, True)]:
-        follow(builder, source_topic(configs=configs), config=config)
+    ours = mirror_of_ours(builder)
+    mirrored = mirror_of_ours(builder, **{MIRROR_STATE: MIRRORING})
+    for topic, is_adopted in [(ours._replace(configs=None), False), (mirrored, False), (ours, True)]:
+        follow(builder, topic, config=config)
         assert ("orders" in builder.view().mirrors) is is_adopted
         assert bool(builder.view().links["west"].refused) is not is_adopted
+
+
+def test_a_topic_that_each_of_two_clusters_has_adopted_from_the_other_stops_with_the_reason() -> None:
+    builder = in_state(MIRRORING)
+    follow(builder, mirror_of_ours(builder))  # it takes writes there
+    assert mirror(builder).state == MIRRORING
+    follow(builder, mirror_of_ours(builder, **{MIRROR_STATE: MIRRORING}))
+    assert mirror(builder).state == STOPPED
+    assert mirror(builder).reason == "at the source it is mirrored from here, so that neither takes writes"
 
 
 def test_a_topic_that_takes_writes_is_said_to_be_here_and_not_to_be_mirrored_by_a_link_that_is_gone() -> None:

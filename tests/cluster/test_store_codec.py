@@ -180,15 +180,16 @@ ENTITIES = st.dictionaries(st.sampled_from(["user", "client-id", "ip"]), st.none
     lambda parts: entity_of(parts.items())
 )
 BROUGHT_QUOTAS = st.lists(st.tuples(ENTITIES, TEXT), max_size=2).map(tuple)
+NUMBERS = st.integers(0, 1 << 50)
 LINKS = st.dictionaries(
     st.text("abz09_-", min_size=1, max_size=5),
-    st.builds(LinkState, TEXT, TEXT, REFUSED, NOT_CARRIED, BROUGHT_ACLS, BROUGHT_QUOTAS),
+    st.builds(LinkState, TEXT, TEXT, REFUSED, NOT_CARRIED, BROUGHT_ACLS, BROUGHT_QUOTAS, NUMBERS),
     max_size=2,
 )
 PARTINGS = st.lists(st.tuples(*[st.integers(0, 2**31 - 1)] * 3), max_size=2).map(tuple)
 MIRRORS = st.dictionaries(
     st.text("abc._-", min_size=1, max_size=5),
-    st.builds(MirroredTopic, TEXT, TEXT, UUIDS, st.sampled_from(STATES), TEXT, IDS, IDS, PARTINGS),
+    st.builds(MirroredTopic, TEXT, TEXT, UUIDS, st.sampled_from(STATES), TEXT, IDS, IDS, PARTINGS, NUMBERS, NUMBERS),
     max_size=3,
 )
 

@@ -111,6 +111,8 @@ def test_what_is_told_of_links_is_cut_before_no_reply_could_have_it_and_the_rest
     assert told["pybroker.links.west.problem"].endswith("é…")
     few = {entry.name: entry.value for entry in link_entries({"west": LinkState("c", "", refused[:2])}, None)}
     assert few["pybroker.links.west.refused"] == "; ".join(f"{topic}: {why}" for topic, why in refused[:2])
+    more = link_entries({"west": LinkState("c", refused=refused[:2], refused_more=5)}, None)
+    assert more[-1].value == few["pybroker.links.west.refused"] + "; and 5 more"
 
 
 def test_what_is_shown_of_a_link_has_no_secret() -> None:

@@ -399,11 +399,12 @@ def test_a_partition_that_was_deleted_holds_nothing_up() -> None:
     assert cluster.state() == "CompleteCommit"
 
 
-def test_a_partition_whose_producer_has_another_epoch_holds_nothing_up() -> None:
+@pytest.mark.parametrize("error", [ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TOPIC_AUTHORIZATION_FAILED])
+def test_a_partition_whose_producer_has_another_epoch_or_which_is_mirrored_holds_nothing_up(error: ErrorCode) -> None:
     cluster = Cluster()
     producer = cluster.producer()
     cluster.add_for(producer, T0)
-    cluster.markers.errors[T0] = [ErrorCode.INVALID_PRODUCER_EPOCH]
+    cluster.markers.errors[T0] = [error]
     cluster.end(producer)
     assert cluster.state() == "CompleteCommit"
 

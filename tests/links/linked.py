@@ -42,7 +42,7 @@ class HasBootstrap(Protocol):
 
 
 def link(here: HasBootstrap, source: HasBootstrap, **settings: str) -> None:
-    """Mirror topics of ``source``, ``orders`` unless others are named, by a link that looks often."""
+    """Mirror the topic ``orders`` of ``source``, or others, by a link that looks often."""
     given = {"topics": "orders", "refresh_interval_ms": "100", **settings}
     set_link(here.bootstrap, bootstrap_servers=source.bootstrap, **given)
 

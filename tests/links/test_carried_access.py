@@ -10,8 +10,7 @@ from harness.waiting import wait_until
 from pybroker.cluster.image.link_states import MIRRORING
 from pybroker.testing import Broker
 from tests.cli.command import CommandLine
-from tests.links import linked
-from tests.links.linked import image_of, set_link, wait_for_state
+from tests.links.linked import image_of, link, set_link, wait_for_state
 
 AUTHORIZER = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -37,8 +36,8 @@ def here(source: Broker) -> Iterator[Broker]:
         yield running
 
 
-def link(here: Broker, source: Broker, **settings: str) -> None:
-    linked.link(here, source, **settings)
+def mirror(here: Broker, source: Broker, **settings: str) -> None:
+    link(here, source, **settings)
     wait_for_state(here, "orders", MIRRORING)
 
 
@@ -48,7 +47,7 @@ def acls_of(side: Broker) -> set[tuple[str, str]]:
 
 
 def test_access_is_carried_on_request_and_what_is_not_is_described(source: Broker, here: Broker) -> None:
-    link(here, source)
+    mirror(here, source)
     assert (acls_of(here), dict(image_of(here).quotas)) == (set(), {})
     set_link(here.bootstrap, acls="User:*", quotas="*", users="*")
     wait_until(lambda: acls_of(here) == {("orders", "User:alice")}, "the ACLs")
@@ -67,7 +66,7 @@ def test_access_is_carried_on_request_and_what_is_not_is_described(source: Broke
 def test_an_acl_that_is_revoked_at_the_source_is_revoked_here_and_no_other(source: Broker, here: Broker) -> None:
     command = CommandLine(here.bootstrap)
     command.ok("acls", "add", "-t", "orders", "-p", "User:bob", "-o", "read")
-    link(here, source, acls="User:*")
+    mirror(here, source, acls="User:*")
     both = {("orders", "User:alice"), ("orders", "User:bob")}
     wait_until(lambda: acls_of(here) == both, "the ACLs")
     CommandLine(source.bootstrap).ok("acls", "remove", "-t", "orders", "-p", "User:alice", "-o", "read")
@@ -77,6 +76,6 @@ def test_an_acl_that_is_revoked_at_the_source_is_revoked_here_and_no_other(sourc
 def test_a_source_that_does_not_tell_is_said_so_and_its_topics_are_mirrored(here: Broker) -> None:
     with Broker() as open_to_all:
         open_to_all.create_topic("orders")
-        link(here, open_to_all, acls="*")
+        mirror(here, open_to_all, acls="*")
         told = ("acls: the source has none, because it has no authorizer",)
         wait_until(lambda: image_of(here).links["west"].not_carried == told, "why nothing is carried")

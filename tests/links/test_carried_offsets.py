@@ -13,11 +13,11 @@ from harness.waiting import PATIENCE_S, wait_until
 from pybroker.cluster.image.link_states import FAILED_OVER, MIRRORING, PROMOTED
 from pybroker.coordinators.news_of_groups import is_news
 from pybroker.testing import Broker, Cluster
-from tests.links import linked
 from tests.links.linked import (
     commit,
     committed,
     end_of,
+    link,
     produce,
     set_link,
     wait_for_state,
@@ -39,10 +39,6 @@ def source() -> Iterator[Broker]:
 def here(source: Broker) -> Iterator[Broker]:
     with Broker() as running:
         yield running
-
-
-def link(here: Broker | Cluster, source: Broker, **settings: str) -> None:
-    linked.link(here, source, **{"groups": "billing*", **settings})
 
 
 def consumer(side: Broker | Cluster, group: str, **settings: str) -> Consumer:
@@ -75,7 +71,7 @@ def read(side: Broker | Cluster, group: str, count: int, topic: str = "orders", 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_group_goes_on_here_where_it_was_at_the_source(source: Broker, here: Broker, protocol: str) -> None:
-    link(here, source)
+    link(here, source, groups="billing*")
     wait_for_state(here, "orders", MIRRORING)
     before = read(source, "billing", 40, group_protocol=protocol)
     set_link(here.bootstrap, promote="orders")
@@ -87,7 +83,7 @@ def test_a_group_goes_on_here_where_it_was_at_the_source(source: Broker, here: B
 
 def test_offsets_of_topics_with_a_prefix_are_those_of_the_mirrored_topic(source: Broker, here: Broker) -> None:
     commit(source, "billing", {0: 7, 1: 9})
-    link(here, source, prefix="west.")
+    link(here, source, prefix="west.", groups="billing*")
     wait_for_state(here, "west.orders", MIRRORING)
     wait_until(lambda: committed(here, "billing", "west.orders") == {0: 7, 1: 9}, "the group's offsets")
 
@@ -95,14 +91,14 @@ def test_offsets_of_topics_with_a_prefix_are_those_of_the_mirrored_topic(source:
 def test_groups_that_are_not_named_are_left_alone(source: Broker, here: Broker) -> None:
     commit(source, "shipping", {0: 7})
     commit(source, "billing", {0: 7})
-    link(here, source)
+    link(here, source, groups="billing*")
     wait_until(lambda: committed(here, "billing") == {0: 7}, "the group's offsets")
     assert committed(here, "shipping") == {}
 
 
 def test_what_a_group_has_read_here_is_not_taken_back_by_an_old_offset(source: Broker, here: Broker) -> None:
     commit(source, "billing", {0: 5})
-    link(here, source)
+    link(here, source, groups="billing*")
     wait_until(lambda: committed(here, "billing") == {0: 5}, "the group's offsets")
     wait_until_mirrored(source, here, "orders", PARTITIONS)
     commit(here, "billing", {0: 11})
@@ -114,7 +110,7 @@ def test_what_a_group_has_read_here_is_not_taken_back_by_an_old_offset(source: B
 
 
 def test_a_group_with_members_here_keeps_its_offsets(source: Broker, here: Broker) -> None:
-    link(here, source)
+    link(here, source, groups="billing*")
     wait_for_state(here, "orders", MIRRORING)
     wait_until_mirrored(source, here, "orders", PARTITIONS)
     member = consumer(here, "billing")
@@ -134,7 +130,7 @@ def test_brokers_take_over_the_groups_that_they_coordinate(source: Broker) -> No
     for number, name in enumerate(names):
         commit(source, name, {0: number, 1: 2 * number})
     with Cluster(2) as here:
-        link(here, source, replication_factor="2")
+        link(here, source, replication_factor="2", groups="billing*")
         for number, name in enumerate(names):
             wait_until(partial(is_committed, here, name, {0: number, 1: 2 * number}), name)
 
@@ -160,7 +156,7 @@ def test_no_offset_is_past_what_is_here_whichever_broker_coordinates_the_group(s
     for name in names:
         commit(source, name, {0: 60, 1: 60})
     with Cluster(3) as here:
-        link(here, source, replication_factor="1", throttled_rate="1")
+        link(here, source, replication_factor="1", throttled_rate="1", groups="billing*")
         for name in names:
             wait_until(partial(_has_both, here, name), name)
             assert is_within(here, name)
@@ -193,7 +189,7 @@ def test_offsets_past_the_end_are_lowered_as_a_topic_begins_to_take_writes(sourc
 
 def test_what_a_group_has_read_here_stands_while_a_look_at_another_one_fails(source: Broker, here: Broker) -> None:
     commit(source, "billing", {0: 5})
-    link(here, source)
+    link(here, source, groups="billing*")
     wait_until(lambda: committed(here, "billing") == {0: 5}, "the group's offsets")
     wait_until_mirrored(source, here, "orders", PARTITIONS)
     producer = Producer({"bootstrap.servers": source.bootstrap, "transactional.id": "billing"})

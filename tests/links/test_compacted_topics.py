@@ -10,7 +10,6 @@ from harness.waiting import PATIENCE_S, wait_until
 
 from pybroker.cluster.image.link_states import ADOPTED, FAILED_OVER, MIRRORING, PAUSED, PROMOTED
 from pybroker.testing import Broker, Cluster
-from tests.links import linked
 from tests.links.compacted import (
     CLEANING,
     COMPACTED,
@@ -24,7 +23,7 @@ from tests.links.compacted import (
     without,
     write,
 )
-from tests.links.linked import image_of, reason_of, set_link, stored, wait_for_state, wait_until_mirrored
+from tests.links.linked import image_of, link, reason_of, set_link, stored, wait_for_state, wait_until_mirrored
 from tests.links.test_way_back import replicas
 
 RECORDS_COUNT_AT = 57
@@ -43,13 +42,9 @@ def here(source: Broker) -> Iterator[Broker]:
         yield running
 
 
-def link(here: Broker | Cluster, source: Broker | Cluster, **settings: str) -> None:
-    linked.link(here, source, topics=TOPIC, **settings)
-
-
 def mirror(here: Broker, source: Broker) -> None:
     """Mirror the topic in segments as small as the source's, until all is here."""
-    link(here, source)
+    link(here, source, topics=TOPIC)
     wait_for_state(here, TOPIC, MIRRORING)
     set_topic(here, **{name.replace(".", "_"): text for name, text in SMALL_SEGMENTS.items()})
     wait_until_mirrored(source, here, TOPIC, 1)
@@ -125,7 +120,7 @@ def test_a_compacted_mirror_takes_writes_once_it_is_promoted_and_the_way_back_lo
     write(here, numbered("abc", 60, 60))
     assert table_of(read(here)) == {b"a": (117, b"117"), b"b": (118, b"118"), b"c": (119, b"119")}
     compact(here, without(*range(90)))
-    link(source, here, adopt=TOPIC)
+    link(source, here, topics=TOPIC, adopt=TOPIC)
     wait_for_state(source, TOPIC, MIRRORING)
     wait_until(lambda: table_of(read(source)) == table_of(read(here)), "the same table")
 
@@ -140,7 +135,7 @@ def test_the_way_back_brings_again_what_was_cleaned_away_for_the_sake_of_records
     write(here, [(b"d", b"here")])
     write(source, numbered("abc", 30, 60))  # these come here no more
     compact(source, without(*range(60)))
-    link(source, here, adopt=TOPIC)
+    link(source, here, topics=TOPIC, adopt=TOPIC)
     wait_for_state(source, TOPIC, ADOPTED)
     wait_until(lambda: "partition 0 from offset 30 (60)" in reason_of(source, TOPIC), "what would be lost")
     set_link(source.bootstrap, discard=TOPIC)
@@ -189,7 +184,7 @@ def test_the_way_back_of_a_replicated_compacted_topic_brings_each_replica_again_
     with Cluster(3, settings=CLEANING) as first, Broker(CLEANING) as second:
         first.create_topic(TOPIC, replication_factor=3, configs=COMPACTED)
         write(first, numbered("abc", 0, 30), acks="all")
-        link(second, first)
+        link(second, first, topics=TOPIC)
         wait_for_state(second, TOPIC, MIRRORING)
         wait_until_mirrored(first, second, TOPIC, 1)
         set_link(second.bootstrap, failover=TOPIC)
@@ -197,7 +192,7 @@ def test_the_way_back_of_a_replicated_compacted_topic_brings_each_replica_again_
         write(second, [(b"d", b"here")])
         write(first, numbered("abc", 30, 60), acks="all")
         compact(first, lambda _: all(without(*range(60))(replica[0]) for replica in replicas(first)))
-        link(first, second, adopt=TOPIC, discard=TOPIC)
+        link(first, second, topics=TOPIC, adopt=TOPIC, discard=TOPIC)
         wait_for_state(first, TOPIC, MIRRORING)
         original = stored(second, TOPIC, 0)
         wait_until(lambda: all(replica[0] == original for replica in replicas(first)), "the same logs")

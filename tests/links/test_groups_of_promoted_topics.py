@@ -17,6 +17,7 @@ from pybroker.cluster.image.link_states import (
     LinkState,
     MirroredTopic,
 )
+from pybroker_protocol.messages.offset_fetch import OffsetFetchRequest
 from tests.links.virtual_groups import LINK, OF_PARTITION, THERE, TOPIC, TOPIC_ID, GroupsHere
 
 OF_FIRST, _ = OF_PARTITION[0]  # broker 1 coordinates it at first
@@ -178,6 +179,29 @@ def test_a_link_without_groups_has_none_to_look_at_and_later_ones_come_too_late(
     here.look(2)
     assert here.committed(OF_FIRST) == {}
     here.close()
+
+
+def test_a_group_that_commits_no_offsets_holds_up_no_last_look(here: GroupsHere) -> None:
+    here.source.offsets = {OF_FIRST: {0: 5}, OF_SECOND: {0: 7}}
+    here.source.gone = {OF_SECOND}
+    promote(here)
+    here.look()
+    assert here.committed(OF_FIRST) == {0: 5}
+    assert here.mirror.carried == ALL_SETTLED
+
+
+def test_share_groups_are_not_asked_for_offsets(here: GroupsHere) -> None:
+    here.source.kind = "share"
+    here.source.offsets = {OF_FIRST: {0: 5}}
+    here.look(2)
+    assert OffsetFetchRequest not in {type(request) for request in here.source.asked}
+    assert here.committed(OF_FIRST) == {}
+
+
+def test_an_offset_comes_without_its_metadata_where_that_is_too_long_here(here: GroupsHere) -> None:
+    here.source.offsets, here.source.metadata = {OF_FIRST: {0: 5}}, "x" * 4_097
+    here.look()
+    assert here.committed(OF_FIRST) == {0: 5}
 
 
 # --- past the end ----------------------------------------------------------------------------------------------------

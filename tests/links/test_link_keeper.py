@@ -13,6 +13,7 @@ from pybroker.cluster.image.link_states import (
     ADOPTED,
     FAILED_OVER,
     MIRROR_STATE,
+    MIRROR_TOPIC_ID,
     MIRRORING,
     PAUSED,
     PROMOTED,
@@ -38,6 +39,7 @@ from pybroker_protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from pybroker_protocol.schema import Request
+from pybroker_protocol.uuids import uuid_text
 from tests.cluster.fakes import FakeCluster
 
 INTERVAL_MS = 1_000
@@ -395,6 +397,7 @@ def test_a_topic_that_is_to_be_adopted_is_asked_each_time_whether_it_takes_write
     kept.source.settings["orders"] = {MIRROR_STATE: MIRRORING}
     kept.link(adopt="orders")
     assert "it is mirrored at the source" in kept.refused["orders"]
-    kept.source.settings["orders"] = {MIRROR_STATE: PROMOTED}
+    topic_id = uuid_text(kept.cluster.cache.image.topics_by_name["orders"].topic_id)
+    kept.source.settings["orders"] = {MIRROR_STATE: PROMOTED, MIRROR_TOPIC_ID: topic_id}
     kept.settle()
     assert kept.states["orders"] == ADOPTED

@@ -25,14 +25,15 @@ from pybroker.testing import Broker, Cluster
 from pybroker_protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from pybroker_protocol.messages.init_producer_id import InitProducerIdRequest
 from pybroker_protocol.messages.list_offsets import ListOffsetsRequest
+from pybroker_protocol.uuids import uuid_text
 from tests.broker.wire_client import WireClient
-from tests.links import linked
 from tests.links.linked import (
     all_stored,
     alter_link,
     code_of_a_write,
     image_of,
     leader_of,
+    link,
     mirror_of,
     produce,
     produce_transactions,
@@ -59,10 +60,6 @@ def here(source: Broker) -> Iterator[Broker]:
         yield running
 
 
-def link(here: Broker | Cluster, source: Broker | Cluster, **settings: str) -> None:
-    linked.link(here, source, topics="orders*", **settings)
-
-
 @pytest.mark.parametrize("compression", ["none", "gzip", "zstd", "lz4", "snappy"])
 def test_records_are_mirrored_byte_for_byte(source: Broker, here: Broker, compression: str) -> None:
     produce(source, "orders", 300, compression_type=compression, enable_idempotence=True)
@@ -77,7 +74,7 @@ def test_records_are_mirrored_byte_for_byte(source: Broker, here: Broker, compre
 
 
 def test_a_topic_has_a_prefix_and_new_topics_and_partitions_come(source: Broker, here: Broker) -> None:
-    link(here, source, prefix="west.")
+    link(here, source, topics="orders*", prefix="west.")
     wait_for_state(here, "west.orders", MIRRORING)
     source.create_topic("orders-of-today")
     source.create_topic("payments")
@@ -168,7 +165,7 @@ def test_many_partitions_that_are_promoted_ask_the_source_together(
     monkeypatch.setattr(SourceClient, "ask", counted)
     source.create_topic("orders-of-many", partitions=100)
     produce(source, "orders-of-many", 200)
-    link(here, source)
+    link(here, source, topics="orders*")
     wait_for_state(here, "orders-of-many", MIRRORING)
     wait_until_mirrored(source, here, "orders-of-many", 100)
     set_link(here.bootstrap, promote="orders-of-many")
@@ -395,6 +392,17 @@ def test_a_cut_at_the_source_is_followed_under_another_leader_epoch() -> None:
         assert read_all(here, "orders") == read_all(source, "orders")
 
 
+def test_a_link_whose_bootstrap_server_is_gone_asks_other_brokers_of_its_source() -> None:
+    with Cluster(2) as source, Broker() as here:
+        source.create_topic("orders", replication_factor=2)
+        link(here, source.brokers[1], topics="orders*")
+        wait_for_state(here, "orders", MIRRORING)
+        source.kill(1)
+        source.create_topic("orders-of-today")
+        wait_for_state(here, "orders-of-today", MIRRORING)
+        assert not problem_of(here)
+
+
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
 @pytest.mark.parametrize("protocol", ["SASL_SSL", "SASL_PLAINTEXT"])
 def test_a_link_logs_in_at_a_source_that_asks_who_comes(protocol: str, mechanism: str, here: Broker) -> None:
@@ -427,7 +435,7 @@ def problem_of(here: Broker) -> str:
 
 
 def test_stock_tools_see_states_and_problems(source: Broker, here: Broker) -> None:
-    link(here, source)
+    link(here, source, topics="orders*")
     wait_for_state(here, "orders", MIRRORING)
     here.create_topic("orders-here")
     source.create_topic("orders-here")
@@ -438,6 +446,7 @@ def test_stock_tools_see_states_and_problems(source: Broker, here: Broker) -> No
     assert shown == {
         "pybroker.mirror.link": "west",
         "pybroker.mirror.topic": "orders",
+        "pybroker.mirror.topic.id": uuid_text(image_of(source).topics_by_name["orders"].topic_id),
         "pybroker.mirror.state": MIRRORING,
     }
     shown = {name.rpartition("west.")[2]: text for name, text in of_brokers(here, "").items()}

@@ -26,6 +26,7 @@ from pybroker.config.resources import BROKER
 from pybroker.replication.mirrored_partition import HISTORY_PATIENCE_MS
 from pybroker.storage.results import TimestampOffset, TransactionMarker
 from pybroker_protocol.messages.list_offsets import ListOffsetsRequest
+from pybroker_protocol.messages.metadata import MetadataRequest
 from pybroker_protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from pybroker_protocol.records import TRANSACTIONAL_FLAG
 from tests.links.virtual_link import LinkedClusters, stored_of
@@ -239,7 +240,7 @@ def test_a_topic_at_rest_is_promoted_at_once(linked: LinkedClusters) -> None:
     assert linked.state == PROMOTED
 
 
-def test_a_promotion_asks_for_the_ends_alone(linked: LinkedClusters) -> None:
+def test_a_promotion_asks_for_the_ends_and_the_partitions_alone(linked: LinkedClusters) -> None:
     produce(linked)
     linked.settle()
     asked = len(linked.questions)
@@ -247,7 +248,7 @@ def test_a_promotion_asks_for_the_ends_alone(linked: LinkedClusters) -> None:
     linked.world.advance(200)
     assert linked.state == PROMOTED
     asked_for = [type(request) for request in linked.questions[asked:]]
-    assert asked_for == [ListOffsetsRequest, OffsetForLeaderEpochRequest]
+    assert asked_for == [ListOffsetsRequest, OffsetForLeaderEpochRequest, MetadataRequest]
 
 
 def test_an_end_of_a_promotion_that_was_taken_back_counts_for_no_other(linked: LinkedClusters) -> None:

@@ -15,9 +15,16 @@ from harness.virtual_world import VirtualWorld
 
 from pybroker.cluster.decisions.mirrored_topics import EPOCHS_AHEAD, follow_source, moved, take_reports, take_wishes
 from pybroker.cluster.image.cluster_image import ImageBuilder
-from pybroker.cluster.image.link_states import MirroredTopic, MirrorReport, SourceCluster, SourceTopic
+from pybroker.cluster.image.link_states import (
+    MIRROR_TOPIC_ID,
+    MirroredTopic,
+    MirrorReport,
+    SourceCluster,
+    SourceTopic,
+)
 from pybroker.config.link_config import LinkConfig
 from pybroker.replication.mirrors import Mirrors
+from pybroker_protocol.uuids import uuid_text
 from tests.links.virtual_link import VirtualSource, stored_of
 from tests.replication.cluster import LATENCY_MS, NAME, Broker, Cluster
 from tests.steps import end_of
@@ -78,7 +85,7 @@ class TwoClusters:
 
     def adopt(self) -> None:
         """The former writer is to mirror the present one."""
-        there = SourceTopic(NAME, TOPIC_ID, (self.writer.state().leader_epoch,), {})
+        there = SourceTopic(NAME, TOPIC_ID, (self.writer.state().leader_epoch,), {MIRROR_TOPIC_ID: uuid_text(TOPIC_ID)})
         source = SourceCluster("that-cluster", {NAME: there})
         config, rules = _config(adopt=NAME), cast(Any, None)  # a topic that is here is not made
         self.decide(self.mirror, lambda builder: end_of(follow_source(builder, config, source, rules)))

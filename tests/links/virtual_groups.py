@@ -61,6 +61,9 @@ class SourceOfGroups:
         self.cluster_id = THERE
         self.offsets: dict[str, dict[int, int]] = {}
         self.unstable: set[str] = set()
+        self.gone: set[str] = set()  # they are listed still
+        self.kind = "consumer"  # of all groups
+        self.metadata = ""  # of all offsets
         self.is_away = False
         self.asked: list[Request] = []
 
@@ -84,16 +87,18 @@ class SourceOfGroups:
             nodes = [MetadataResponseBroker(node_id=9, host="there", port=9092)]
             return MetadataResponse(brokers=nodes, cluster_id=self.cluster_id, topics=[])
         if isinstance(request, ListGroupsRequest):
-            listed = [ListedGroup(group_id=group, protocol_type="consumer") for group in self.offsets]
+            listed = [ListedGroup(group_id=group, protocol_type=self.kind) for group in self.offsets]
             return ListGroupsResponse(error_code=0, groups=listed)
         assert isinstance(request, OffsetFetchRequest)
         return OffsetFetchResponse(groups=[self._offsets_of(each.group_id) for each in request.groups])
 
     def _offsets_of(self, group: str) -> OffsetFetchResponseGroup:
+        if group in self.gone:
+            return OffsetFetchResponseGroup(group_id=group, topics=[], error_code=ErrorCode.GROUP_ID_NOT_FOUND)
         code = ErrorCode.UNSTABLE_OFFSET_COMMIT if group in self.unstable else 0
         partitions = [
             OffsetFetchResponsePartitions(
-                partition_index=index, committed_offset=-1 if code else offset, metadata="", error_code=code
+                partition_index=index, committed_offset=-1 if code else offset, metadata=self.metadata, error_code=code
             )
             for index, offset in self.offsets.get(group, {}).items()
         ]

@@ -18,11 +18,11 @@ from harness.virtual_world import VirtualWorld
 from pybroker.cluster.decisions.mirrored_topics import EPOCHS_AHEAD, moved, take_reports
 from pybroker.cluster.image.cluster_image import ImageBuilder
 from pybroker.cluster.image.link_states import MirroredTopic, MirrorReport
-from pybroker.cluster.links.source_port import ANY_NODE
 from pybroker.cluster.membership.peers import CONTROL, PeerDone, PeerError, PeerFailure
 from pybroker.config.link_config import LinkConfig
 from pybroker.config.schema import ConfigError
 from pybroker.replication.mirrors import Mirrors
+from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
@@ -50,13 +50,14 @@ class VirtualSource:
         self._questions.append(request)
         if self._is_away():
             timers.call_later(LATENCY_MS, done, None, PeerError(PeerFailure.UNREACHABLE, False))
-        elif broker_id == ANY_NODE:
-            timers.call_later(2 * LATENCY_MS, lambda: done(self._metadata(cast(MetadataRequest, request)), None))
+        elif isinstance(request, MetadataRequest):
+            timers.call_later(2 * LATENCY_MS, lambda: done(self._metadata(request), None))
         else:
             self._cluster.deliver(cast(Any, self._asker), broker_id, request, version, done, timeout_ms)
 
     def _metadata(self, request: MetadataRequest) -> MetadataResponse:
-        topics = [self._cluster.image.topics_by_id.get(topic.topic_id) for topic in request.topics or ()]
+        known = self._cluster.image.topics_by_id
+        asked = [topic.topic_id for topic in request.topics or ()]
         return MetadataResponse(
             brokers=[],
             topics=[
@@ -76,8 +77,14 @@ class VirtualSource:
                         for index, state in enumerate(topic.partitions)
                     ],
                 )
-                for topic in topics
-                if topic is not None
+                for topic in (known[topic_id] for topic_id in asked if topic_id in known)
+            ]
+            + [
+                MetadataResponseTopic(
+                    error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id, partitions=[]
+                )
+                for topic_id in asked
+                if topic_id not in known
             ],
         )
 

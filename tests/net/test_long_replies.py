@@ -13,7 +13,9 @@ import pytest
 from harness.virtual_world import VirtualWorld
 
 from pybroker.cluster.image.cluster_image import Endpoint
+from pybroker.cluster.links.source_port import NEEDED_VERSIONS
 from pybroker.cluster.membership.peers import PeerError, PeerFailure
+from pybroker.net import source_client
 from pybroker.net.buffers import BufferPool
 from pybroker.net.framing import Framing
 from pybroker.net.long_replies import LONG_REPLY_BYTES
@@ -176,3 +178,8 @@ def test_a_long_reply_that_is_none_breaks_the_connection(spoil: Callable[[bytes]
     assert error is not None
     assert error.reason is PeerFailure.BAD_REPLY
     assert len(channel.aborted) == 1
+
+
+def test_whatever_a_link_asks_but_records_may_have_a_long_reply() -> None:
+    fetch = 1  # its records are taken as they are
+    assert NEEDED_VERSIONS.keys() - source_client._LONG_REPLIES == {fetch}

@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 from harness.virtual_world import VirtualWorld
 
+from pybroker.cluster.image.cluster_image import ImageBuilder
+from pybroker.cluster.image.link_states import STATES, WRITABLE, MirroredTopic
 from pybroker.replication.replica_manager import ReplicaManager
 from pybroker.replication.transaction_markers import TransactionMarkers
 from pybroker.storage.results import TransactionMarker
+from pybroker_protocol.errors import ErrorCode
 from tests.replication.replicas import leader_of
 from tests.storage.logs import Storage
 
@@ -74,3 +77,15 @@ def test_nothing_is_written_after_the_end_of_the_broker(writer: Writer) -> None:
     writer.world.turn()
     assert writer.written() == 1
     assert writer.answers == []
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_no_marker_is_written_to_a_topic_that_a_link_mirrors(writer: Writer, state: str) -> None:
+    """Of a transaction that was open as the topic was adopted: the source has another record at that offset."""
+    builder = ImageBuilder(writer.replicas.image)
+    builder.put_mirror("t", MirroredTopic("west", "t", state=state))
+    writer.replicas._metadata.apply(*builder.build(1))
+    writer.markers.write(MARKER, PARTITIONS[:1], writer.answers.append)
+    is_written = state in WRITABLE
+    assert writer.answers == [{PARTITIONS[0]: 0 if is_written else ErrorCode.TOPIC_AUTHORIZATION_FAILED}]
+    assert writer.written() == is_written

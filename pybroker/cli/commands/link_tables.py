@@ -55,7 +55,7 @@ class LinkView(NamedTuple):
             "topic": mirror.topic,
             "source_topic": mirror.source_topic,
             "state": mirror.state,
-            "reason": mirror.reason or _problems(found),
+            "reason": "; ".join(filter(None, (mirror.reason, _problems(found)))) or None,
             "lag": lag,
             "bytes_per_second": _sum([each.rate for each in found]),
             "partitions": [
@@ -106,8 +106,8 @@ def show_link(output: Output, view: LinkView) -> None:
 
 
 def show_partitions(output: Output, view: LinkView) -> None:
-    """A row for each partition that is fetched now."""
-    rows = [
+    """A row for each partition that is fetched now, and what keeps any of them from going on."""
+    rows: list[Row] = [
         (
             topic["topic"],
             each["partition"],
@@ -115,11 +115,13 @@ def show_partitions(output: Output, view: LinkView) -> None:
             each["source_end"],
             each["lag"],
             show_rate(each["bytes_per_second"]),
+            each["problem"],
         )
         for topic in view.document()["topics"]
         for each in topic["partitions"]
     ]
-    output.table(("TOPIC", "PARTITION", "END", "SOURCE-END", "LAG", "RATE"), rows, none="(no partitions are mirrored)")
+    columns = ("TOPIC", "PARTITION", "END", "SOURCE-END", "LAG", "RATE", "PROBLEM")
+    output.table(*_without_empty(columns, rows, optional=("PROBLEM",)), none="(no partitions are mirrored)")
 
 
 def show_settings(output: Output, link: Link) -> None:

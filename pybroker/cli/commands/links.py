@@ -11,6 +11,7 @@ Counterpart: none in Kafka yet; KIP-1279 proposes ``kafka-cluster-mirrors.sh``.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Collection, Sequence
 from fnmatch import fnmatchcase
@@ -47,7 +48,7 @@ from pybroker.cli.commands.link_wishes import (
 from pybroker.cli.connection.admin_client import AdminClient
 from pybroker.cli.connection.admin_command import Session, admin_command
 from pybroker.cli.requests import link_requests
-from pybroker.cli.requests.config_requests import changes_of
+from pybroker.cli.requests.config_requests import Changes, changes_of
 from pybroker.cli.requests.link_requests import (
     ADOPTED,
     FAILED_OVER,
@@ -113,7 +114,10 @@ def create_link(
             raise CommandFailed(f"there is a link {name} already: alter or delete it")
         if not link_requests.knows_links(client):
             raise CommandFailed("these brokers have no links: they are not pybroker's")
-        link_requests.change(client, name, {key: ("SET", text) for key, text in given.items()}, dry_run=dry_run)
+        # What a former link of the name has left is no wish of this one: it would promote topics as they come.
+        changes: Changes = dict.fromkeys(link_requests.left_of(client, name), ("DELETE", None))
+        changes = {**changes, **{key: ("SET", text) for key, text in given.items()}}
+        link_requests.change(client, name, changes, dry_run=dry_run)
         link = Link(name, given, frozenset(given)) if dry_run else _first_look(client, name)
     document = {
         "link": name,
@@ -245,7 +249,7 @@ def pause_topics(session: Session, *, name: Name, topics: SomeTopics = None) -> 
     with session.client() as client:
         chosen = chosen_topics(client, link_requests.link_named(client, name), wanted)
         link_requests.change(client, name, {"pause": ("APPEND", ",".join(wanted))})
-        found = link_requests.await_states(client, chosen, (PAUSED,), WISH_S)
+        found = link_requests.await_states(client, chosen, (PAUSED, ADOPTED), WISH_S)
     _report(session, found, (PAUSED,))
 
 
@@ -261,7 +265,7 @@ def resume_topics(session: Session, *, name: Name, topics: SomeTopics = None) ->
         if ended:
             link_requests.change(client, name, {"pause": ("SUBTRACT", ",".join(ended))})
         states = link_requests.FETCHED
-        found = link_requests.await_states(client, chosen, states, WISH_S)
+        found = link_requests.await_states(client, chosen, {*states, ADOPTED}, WISH_S)
     _report(session, found, states)
 
 
@@ -287,11 +291,17 @@ def promote_topics(
             raise CommandFailed(
                 f"{stopped.topic} is stopped: {stopped.reason}; resume it first, or fail over to what is here"
             )
+        if adopted := next((each for each in chosen if each.state == ADOPTED), None):
+            raise _not_yet(adopted, None)
+        deadline_s = time.monotonic() + timeout
         found = fulfil(client, name, "promote", chosen, (PROMOTED, STOPPED), timeout)
+        found = link_requests.await_last_looks(client, found, deadline_s - time.monotonic())
         behind = {}
         if any(each.state not in WRITABLE for each in found):
             behind = LinkView.of(Link(name, {}, frozenset()), found, link_requests.progress(client, name)).lags()
     _report(session, found, (PROMOTED,), behind)
+    if unsettled := [each for each in found if each.awaits_last_look]:
+        remark(f"pybroker: of {counted(len(unsettled), 'topic')} {unsettled[0].reason}: see links describe {name}")
 
 
 @admin_command(app, "failover")
@@ -396,24 +406,36 @@ def delete_link(
     *,
     name: Name,
     force: Annotated[
-        bool, typer.Option("--force", help="Also where topics are not promoted: they stop, and stay read-only.")
+        bool,
+        typer.Option("--force", help="Also where topics stay read-only, or groups' offsets are still to come."),
     ] = False,
 ) -> None:
     """Delete a link; the topics that it has mirrored stay."""
     with session.client() as client:
         link = link_requests.link_named(client, name)
-        if not link.removable:
+        if "bootstrap.servers" not in link.removable:
             raise CommandFailed(f"link {name} is set in the files of the brokers: take it out there")
-        left = [each for each in link_requests.mirrors_of(client, name) if each.state not in WRITABLE]
+        mirrors = link_requests.mirrors_of(client, name)
+        left = [each for each in mirrors if each.state not in WRITABLE]
         if left and not force:
             raise CommandFailed(
                 f"link {name} has {counted(len(left), 'topic')} that {'is' if len(left) == 1 else 'are'} not promoted: "
                 "promote or fail over first, or --force leaves read-only topics"
             )
+        promoted = [] if force else link_requests.await_last_looks(client, mirrors, _PROMOTION_S)
+        if unsettled := [each for each in promoted if each.awaits_last_look]:
+            raise CommandFailed(
+                f"link {name} is needed still: of {counted(len(unsettled), 'topic')} {unsettled[0].reason}; "
+                "--force gives that up"
+            )
         link_requests.change(client, name, dict.fromkeys(sorted(link.removable), ("DELETE", None)))
-        found = link_requests.await_states(client, left, (STOPPED,), WISH_S)
+        found = link_requests.await_states(client, left, (STOPPED, ADOPTED), WISH_S)
+        if link_requests.await_deletion(client, name, WISH_S):
+            raise CommandFailed(f"link {name} goes on as the files of the brokers have it: take it out there, too")
     document = {"link": name, "status": "deleted", "stopped": [each.topic for each in found if each.state == STOPPED]}
     session.output.result(document, ("LINK", "STATUS", "STOPPED"), [tuple(document.values())])
+    if left:
+        remark("What has stopped stays read-only: a link of the same name has it again, or links adopt of another.")
 
 
 # --- topics of a link ------------------------------------------------------------------------------------------------
@@ -438,6 +460,9 @@ def _stands(mirror: Mirror) -> dict[str, Any]:
 def _not_yet(mirror: Mirror, behind: int | None) -> CommandFailed:
     if mirror.state == STOPPED:
         return CommandFailed(f"{mirror.topic} has stopped: {mirror.reason}")
+    if mirror.state == ADOPTED:
+        of_it = f"links discard {mirror.link} {mirror.source_topic}, or links failover, goes on"
+        return CommandFailed(f"{mirror.topic} is adopted: {mirror.reason}; {of_it}")
     how_far = "" if behind is None else f", {counted(behind, 'record')} behind"
     return CommandFailed(
         f"{mirror.topic} is {mirror.state} still{how_far}; that goes on: see pybroker links describe {mirror.link}"

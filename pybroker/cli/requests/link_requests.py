@@ -61,13 +61,18 @@ class Link(NamedTuple):
 
 
 class Mirror(NamedTuple):
-    """A mirrored topic by its name here, and how it stands; why, where it is stopped."""
+    """A mirrored topic by its name here, and how it stands; why, where there is a reason."""
 
     topic: str
     link: str
     source_topic: str
     state: str
     reason: str | None = None
+
+    @property
+    def awaits_last_look(self) -> bool:
+        """Whether groups' offsets at the source are to be looked at once more: nothing else is left of a promotion."""
+        return self.state == PROMOTED and self.reason is not None
 
 
 class Progress(NamedTuple):
@@ -87,6 +92,17 @@ class Progress(NamedTuple):
 
 def links(client: AdminClient) -> dict[str, Link]:
     """All links, in the order of their names; CommandFailed."""
+    return {name: link for name, link in _named(client).items() if link.settings.get("bootstrap.servers")}
+
+
+def left_of(client: AdminClient, name: str) -> list[str]:
+    """Settings of a link that is none: without a source."""
+    found = _named(client).get(name)
+    return [] if found is None else sorted(found.removable)
+
+
+def _named(client: AdminClient) -> dict[str, Link]:
+    """What has settings of a link, by its name."""
     of_all = config_requests.described(client, "broker", "")
     of_one = _of_any_broker(client)
     settings: dict[str, dict[str, str | None]] = {}
@@ -104,9 +120,7 @@ def links(client: AdminClient) -> dict[str, Link]:
         if entry["source"] == "DYNAMIC_DEFAULT_BROKER_CONFIG":
             removable.setdefault(link, set()).add(setting)
     return {
-        name: _link(name, settings[name], removable.get(name, set()), told.get(name, {}))
-        for name in sorted(settings)
-        if settings[name].get("bootstrap.servers")
+        name: _link(name, settings[name], removable.get(name, set()), told.get(name, {})) for name in sorted(settings)
     }
 
 
@@ -146,6 +160,14 @@ def await_link(client: AdminClient, name: str, is_so: Callable[[Link], bool], ti
         time.sleep(RETRY_BACKOFF_S)
 
 
+def await_deletion(client: AdminClient, name: str, timeout_s: float) -> bool:
+    """Whether the link is there still, by the files of brokers, once none of its settings can be removed."""
+    deadline_s = time.monotonic() + timeout_s
+    while (link := links(client).get(name)) is not None and link.removable and time.monotonic() < deadline_s:
+        time.sleep(RETRY_BACKOFF_S)
+    return link is not None
+
+
 def knows_links(client: AdminClient) -> bool:
     """Whether these brokers are pybroker's: others take any setting, and do nothing by it."""
     return any(entry["name"].startswith(_OWN) for entry in _of_any_broker(client))
@@ -162,9 +184,25 @@ def _of_any_broker(client: AdminClient) -> list[dict[str, Any]]:
 
 
 def change(client: AdminClient, link: str, changes: Changes, *, dry_run: bool = False) -> None:
-    """Change settings of a link, all of them or none; CommandFailed in the broker's words."""
+    """Change settings of a link, all of them or none; CommandFailed in the broker's words.
+
+    What is added to a list, or taken from one, that stands in the files of brokers, leaves its other names in force.
+    """
+    if any(how in ("APPEND", "SUBTRACT") for how, _ in changes.values()):
+        known = _named(client).get(link)
+        changes = changes if known is None else {key: _on_files(known, key, *what) for key, what in changes.items()}
     named = {f"{LINKS_PREFIX}{link}.{setting}": what for setting, what in changes.items()}
     config_requests.alter(client, "broker", "", named, dry_run=dry_run, what=f"link {link}")
+
+
+def _on_files(link: Link, setting: str, how: str, text: str | None) -> tuple[str, str | None]:
+    """The change, as brokers have to be asked for it: they build on what commands have set, and on no file."""
+    listed = link.listed(setting)
+    if setting in link.removable or not listed or how not in ("APPEND", "SUBTRACT"):
+        return how, text
+    names = (text or "").split(",")
+    kept = [each for each in listed if each not in names]
+    return "SET", ",".join(kept + names if how == "APPEND" else kept)
 
 
 # --- topics ----------------------------------------------------------------------------------------------------------
@@ -202,6 +240,16 @@ def await_states(
         if all(each.state in states or each.state in WRITABLE for each in found) or time.monotonic() >= deadline_s:
             return found
         time.sleep(RETRY_BACKOFF_S)
+
+
+def await_last_looks(client: AdminClient, chosen: Sequence[Mirror], timeout_s: float) -> list[Mirror]:
+    """How these stand once groups' offsets at the source were looked at for the last time, or the time is over."""
+    deadline_s = time.monotonic() + timeout_s
+    found, names = list(chosen), [each.topic for each in chosen]
+    while any(each.awaits_last_look for each in found) and time.monotonic() < deadline_s:
+        time.sleep(RETRY_BACKOFF_S)
+        found = mirrors(client, names)
+    return found
 
 
 def topics_here(client: AdminClient, link: Link, wanted: Sequence[str]) -> dict[str, str]:

@@ -10,8 +10,10 @@ Invariants
   the source.  Of a topic that takes writes no ACL is brought any more, and then no quota either, so that what is
   revoked here, or set otherwise, does not come again.
 - No right over the cluster itself, its tokens or its users comes from another cluster.
-- An ACL of a mirrored topic names it as it is called here.  One of all topics there is one of each topic of the link
-  here, and no right to others.  One of a prefix comes where a topic of the link has it.
+- An ACL of a mirrored topic names it as it is called here.  Of a topic that is not mirrored none comes, whatever
+  pattern has its name: two links with prefixes would give each other's ACLs ever longer names.  One of all topics there
+  is one of each topic of the link here, and no right to others.  One of a prefix comes where a topic of the link has
+  it.
 
 Counterpart in Kafka: the ACLs of ``MirrorSourceConnector``, which takes none away: its class of 4.3.1 creates them
 alone.  It carries no quotas.
@@ -29,7 +31,7 @@ from pybroker.cluster.decisions.acl_changes import ACLS_PER_REQUEST, create_acls
 from pybroker.cluster.decisions.operations import QuotaAlteration
 from pybroker.cluster.decisions.quota_changes import alter_client_quotas
 from pybroker.cluster.image.cluster_image import ImageBuilder
-from pybroker.cluster.image.link_states import LinkState
+from pybroker.cluster.image.link_states import SHARE, LinkState
 from pybroker.cluster.image.quota_entities import QuotaEntity
 from pybroker.config.link_config import LinkConfig
 from pybroker.security.acl_bindings import Acl, PatternType, Resource, known
@@ -51,14 +53,15 @@ _OF_ANY_LINK: Final = frozenset((Resource.GROUP, Resource.TRANSACTIONAL_ID))
 class SourceAccess(NamedTuple):
     """What the source says of who may do what there; None for what the link does not carry, or is not told.
 
-    ``users`` has the mechanisms of each user that has SCRAM credentials, ``groups`` those that the link may see.
+    ``users`` has the mechanisms of each user that has SCRAM credentials, ``groups`` the protocol type of each group
+    that the link may see.
     ``refused`` says why the source keeps a kind to itself.
     """
 
     acls: Sequence[Acl] | None = None
     quotas: Mapping[QuotaEntity, Mapping[str, float]] | None = None
     users: Mapping[str, Sequence[int]] | None = None
-    groups: Collection[str] | None = None
+    groups: Mapping[str, str] | None = None
     refused: Mapping[str, str] = MappingProxyType({})
 
 
@@ -77,15 +80,16 @@ def carry_access(
     if access.acls is not None:
         brought = yield from _take_away(builder, config, brought, access.acls)
         brought, acl_notes = yield from _carry_acls(builder, config, access.acls, brought)
-        notes += acl_notes
+        notes += acl_notes + _unmatched(config, "acls", {acl.principal for acl in access.acls})
         if not has_authorizer:
             notes.append("acls: this cluster has no authorizer, so that they have no effect here")
     brought_quotas = known_state.brought_quotas if config.get("quotas") else ()
     if access.quotas is not None:
         brought_quotas, quota_notes = _carry_quotas(builder, config, access.quotas, brought_quotas)
-        notes += quota_notes
+        names = {_DEFAULT if name is None else name for entity in access.quotas for _, name in entity}
+        notes += quota_notes + _unmatched(config, "quotas", names)
     if access.users is not None:
-        notes += _missing_users(builder, config, access.users)
+        notes += _missing_users(builder, config, access.users) + _unmatched(config, "users", access.users)
     if access.groups is not None:
         notes += _missing_groups(config, access.groups)
     after = known_state._replace(not_carried=tuple(notes), brought_acls=brought, brought_quotas=brought_quotas)
@@ -182,9 +186,14 @@ def _as_it_is_here(config: LinkConfig, acl: Acl, topics: Sequence[str]) -> Seque
             return (acl._replace(resource_name=prefix, pattern_type=int(PatternType.PREFIXED)),)
         return [acl._replace(resource_name=topic) for topic in topics]
     is_literal = acl.pattern_type == PatternType.LITERAL
-    if not (config.mirrors(name) if is_literal else _begins_any(name, topics)):
+    if not (_is_any(name, topics) if is_literal else _begins_any(name, topics)):
         return None
     return (acl._replace(resource_name=prefix + name),)
+
+
+def _is_any(name: str, topics: Sequence[str]) -> bool:
+    first = bisect_left(topics, name)
+    return first < len(topics) and topics[first] == name
 
 
 def _begins_any(prefix: str, topics: Sequence[str]) -> bool:
@@ -280,13 +289,22 @@ def _missing_users(builder: ImageBuilder, config: LinkConfig, users: Mapping[str
 # --- groups ----------------------------------------------------------------------------------------------------------
 
 
-def _missing_groups(config: LinkConfig, groups: Collection[str]) -> list[str]:
+def _missing_groups(config: LinkConfig, groups: Mapping[str, str]) -> list[str]:
     """Groups that the link names one by one, of which it takes no offsets over."""
-    missing = [name for name in config.named_groups() if name not in groups]
-    if not missing:
-        return []
-    why = "the source has no such groups, or the link's user needs DESCRIBE on them"
-    return [f"groups: {why}: {_some_of(missing)}"]
+    named = config.named_groups()
+    missing = [name for name in named if name not in groups]
+    shared = [name for name in named if groups.get(name) == SHARE]
+    notes = (
+        (missing, "the source has no such groups, or the link's user needs DESCRIBE on them"),
+        (shared, "share groups commit no offsets"),
+    )
+    return [f"groups: {why}: {_some_of(names)}" for names, why in notes if names]
+
+
+def _unmatched(config: LinkConfig, kind: str, names: Collection[str]) -> list[str]:
+    """Names that the link has one by one, and the source has not: as those of which a comma has made several."""
+    missing = [each for each in config.get(kind) if "*" not in each and each not in names]
+    return [f"{kind}: the source has none of {_some_of(missing)}"] if missing else []
 
 
 def _some_of(names: Sequence[str]) -> str:

@@ -14,6 +14,8 @@ Invariants
 - A promotion that is taken back, and a topic that goes on after it has stopped, begin a leader epoch, too.  A broker
   may hear of the last of several changes alone: it begins anew by the epoch, and what was found before counts no more.
 - What stops one topic stops no other.
+- A topic that is here already is adopted where one of both was mirrored from the other.  Of two that were not, the same
+  leader epochs have other records.
 - A topic that is mirrored at the source is mirrored where it is named alone. So two links with patterns, from cluster
   to cluster and back, make no topics of topics of topics.
 - From the first mirrored topic on no producer id is given that another cluster may give (``own_producer_ids``).
@@ -89,9 +91,10 @@ FOLLOWED_SETTINGS: Final = (
 # Of a topic whose settings were asked for before, and which was refused then, the former reason holds.
 _SETTINGS_UNKNOWN: Final = "its settings at the source are not known yet"
 _IS_HERE: Final = "a topic {} is here already"
+_MIRRORED_THERE: Final = "it is mirrored at the source: `topics` has to have its name for that, and no pattern"
 _NOT_SEEN: Final = "the source has no such topic, or the link may not see it"
 
-# As many refused topics of a link are kept with their reasons.
+# As many refused topics of a link are kept with their reasons; the others are counted.
 REFUSED_MAX: Final = 100
 
 _WITH_REASON: Final = frozenset((STOPPED, ADOPTED))
@@ -206,8 +209,14 @@ def follow_source(
         if mirror.link == link and not mirror.is_writable:
             _look_for_lost(builder, config, name, mirror, source)
     take_wishes(builder, config)
-    refusals = tuple(list(refused.items())[:REFUSED_MAX])
-    after = known._replace(source_cluster_id=source.cluster_id, problem="", refused=refusals)
+    # What two links with prefixes see of each other is no fault, and keeps no other from being named.
+    named = sorted(refused.items(), key=lambda item: item[1] == _MIRRORED_THERE)
+    after = known._replace(
+        source_cluster_id=source.cluster_id,
+        problem="",
+        refused=tuple(named[:REFUSED_MAX]),
+        refused_more=max(len(named) - REFUSED_MAX, 0),
+    )
     if after != builder.view().links.get(link):
         builder.put_link(link, after)
 
@@ -236,13 +245,16 @@ def _follow_topic(
         return f"{name} is a topic of this cluster's coordinators"
     image = builder.view()
     mirror = image.mirrors.get(name)
-    if name in image.topics_by_name and (mirror is None or mirror.is_writable) and config.adopts(topic.name):
+    is_free = mirror is None or mirror.is_writable or _is_left(builder, config, mirror)
+    if name in image.topics_by_name and is_free and config.adopts(topic.name):
         return _adopt(builder, config, name, topic)
     if mirror is None:
         if name in image.topics_by_name:
             return _IS_HERE.format(name)
         return (yield from _begin(builder, config, name, topic, rules))
     if mirror.link != config.link:
+        if _is_left(builder, config, mirror):
+            return f"{name} was mirrored by the link {mirror.link}, which is deleted: `adopt` has it by this one"
         return _IS_HERE.format(name) if mirror.is_writable else f"{name} is mirrored by the link {mirror.link}"
     if mirror.state not in FETCHED:
         return None
@@ -253,8 +265,15 @@ def _follow_topic(
         if topic.name in source.unsure:
             return None
         return moved(builder, name, STOP, f"at the source it has {len(topic.leader_epochs)} partitions alone")
+    if not topic.takes_writes and topic.mirrors(here.topic_id):
+        return moved(builder, name, STOP, "at the source it is mirrored from here, so that neither takes writes")
     yield from _keep_up(builder, name, topic, rules)
     return None
+
+
+def _is_left(builder: ImageBuilder, config: LinkConfig, mirror: MirroredTopic) -> bool:
+    """Whether another link, which is deleted, has left it read-only."""
+    return not mirror.is_writable and mirror.link != config.link and mirror.link not in builder.view().links
 
 
 def _begin(
@@ -264,7 +283,7 @@ def _begin(
     if topic.configs is None:
         return _SETTINGS_UNKNOWN
     if not topic.takes_writes and topic.name not in config.get("topics"):
-        return "it is mirrored at the source: `topics` has to have its name for that, and no pattern"
+        return _MIRRORED_THERE
     settings = tuple(followed_settings(topic, rules.config).items())
     factor = config.get("replication.factor")
     wanted = NewTopic(name, len(topic.leader_epochs), factor or -1, (), settings)
@@ -287,6 +306,8 @@ def _adopt(builder: ImageBuilder, config: LinkConfig, name: str, topic: SourceTo
         return _SETTINGS_UNKNOWN
     if not topic.takes_writes:
         return "it is mirrored at the source: it has to take writes there before it is mirrored here"
+    if not topic.has_history_of(here.topic_id, builder.view().mirrors.get(name)):
+        return f"{_IS_HERE.format(name)}, and neither was mirrored from the other: delete it, and it is made anew"
     mirror = MirroredTopic(config.link, topic.name, topic.topic_id, ADOPTED)
     builder.put_mirror(name, mirror._replace(reason=_lacking(mirror, len(here.partitions))))
     image = builder.view()

@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 from zlib import crc32
 
-from pybroker_protocol.uuids import ZERO_UUID
+from pybroker_protocol.uuids import ZERO_UUID, uuid_text
 
 if TYPE_CHECKING:
     from pybroker.cluster.image.quota_entities import QuotaEntity
@@ -142,7 +142,8 @@ class MirroredTopic(NamedTuple):
 class LinkState(NamedTuple):
     """What is known of a link: whose cluster its source is, and what is the matter with it, if anything is.
 
-    ``refused`` has topics of the source that are not mirrored though the link's settings want them, with the reason.
+    ``refused`` has topics of the source that are not mirrored though the link's settings want them, with the reason;
+    ``refused_more`` is the number of others.
     ``not_carried`` says what of the source's ACLs, quotas and users is not taken over though they want it.
     ``brought_acls`` has the ACLs that are here because the link has brought them: (id here, id at the source).
     ``brought_quotas`` has the quotas of which that is so: (entity, name of the quota).
@@ -154,6 +155,7 @@ class LinkState(NamedTuple):
     not_carried: tuple[str, ...] = ()
     brought_acls: tuple[tuple[bytes, bytes], ...] = ()
     brought_quotas: tuple[tuple[QuotaEntity, str], ...] = ()
+    refused_more: int = 0
 
     @property
     def has_of_access(self) -> bool:
@@ -164,15 +166,20 @@ class LinkState(NamedTuple):
 # --- what is learned -------------------------------------------------------------------------------------------------
 
 
-# What a topic is described by that is mirrored itself: its state.
+# What a topic is described by that is, or was, mirrored itself: its state, and the id of the topic that it mirrors.
 MIRROR_STATE: Final = "pybroker.mirror.state"
+MIRROR_TOPIC_ID: Final = "pybroker.mirror.topic.id"
+
+
+# The protocol type of groups that commit no offsets (KIP-932).
+SHARE: Final = "share"
 
 
 class SourceTopic(NamedTuple):
     """A topic of the source: the leader epoch of each partition, -1 where it has no leader.
 
-    ``configs`` are the settings that a mirrored topic takes over, and ``MIRROR_STATE`` where it is mirrored there; None
-    where they are not known.  ``defaults`` are those that nothing sets there.
+    ``configs`` are the settings that a mirrored topic takes over, and ``MIRROR_STATE`` and ``MIRROR_TOPIC_ID`` where it
+    is, or was, mirrored there; None where they are not known.  ``defaults`` are those that nothing sets there.
     """
 
     name: str
@@ -185,6 +192,20 @@ class SourceTopic(NamedTuple):
     def takes_writes(self) -> bool:
         """Whether it is no mirror there, as far as its settings are known."""
         return (self.configs or {}).get(MIRROR_STATE, PROMOTED) in WRITABLE
+
+    def has_history_of(self, topic_id: bytes, mirror: MirroredTopic | None) -> bool:
+        """Whether this topic, or that of another cluster, was mirrored from the other one.
+
+        Then the same leader epoch has the same records in both.  Of others it says nothing: all topics begin with 0.
+        """
+        is_mirror_of_this = (
+            mirror is not None and self.topic_id != ZERO_UUID and mirror.source_topic_id == self.topic_id
+        )
+        return is_mirror_of_this or self.mirrors(topic_id)
+
+    def mirrors(self, topic_id: bytes) -> bool:
+        """Whether it is, or was, mirrored from the topic of that id, as far as its settings are known."""
+        return (self.configs or {}).get(MIRROR_TOPIC_ID) == uuid_text(topic_id)
 
 
 class SourceCluster(NamedTuple):

@@ -24,7 +24,7 @@ from pybroker.cluster.decisions.mirrored_topics import (
     note_problem,
     take_wishes,
 )
-from pybroker.cluster.image.link_states import ADOPTED, MIRROR_STATE, SourceCluster, SourceTopic
+from pybroker.cluster.image.link_states import ADOPTED, MIRROR_STATE, MIRROR_TOPIC_ID, SourceCluster, SourceTopic
 from pybroker.cluster.links.source_access import ask_for_access
 from pybroker.cluster.links.source_port import ANY_NODE, DESCRIBE_CONFIGS_VERSION, METADATA_VERSION
 from pybroker.config.link_config import LinkConfig, links_of
@@ -297,7 +297,9 @@ class _WatchedSource:
         request = DescribeConfigsRequest(
             resources=[
                 DescribeConfigsResource(
-                    resource_type=TOPIC, resource_name=name, configuration_keys=[*FOLLOWED_SETTINGS, MIRROR_STATE]
+                    resource_type=TOPIC,
+                    resource_name=name,
+                    configuration_keys=[*FOLLOWED_SETTINGS, MIRROR_STATE, MIRROR_TOPIC_ID],
                 )
                 for name in names
             ],

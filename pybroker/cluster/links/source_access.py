@@ -77,9 +77,9 @@ def ask_for_access(source: Source, config: LinkConfig, done: Callable[[SourceAcc
         source.ask(ANY_NODE, request, version, partial(answered, kind), timeout_ms=ACCESS_TIMEOUT_MS)
 
 
-def _ask_for_groups(source: Source, done: Callable[[set[str] | None], None]) -> None:
-    """``done(groups)`` that the link may see, each node's; None where one does not answer."""
-    groups: set[str] | None = set()
+def _ask_for_groups(source: Source, done: Callable[[dict[str, str] | None], None]) -> None:
+    """``done(groups)`` that the link may see, each node's, with their protocols; None where one does not answer."""
+    groups: dict[str, str] | None = {}
     waits_for: set[int] = set()
 
     def listed(node: int, response: Any | None, _error: PeerError | None) -> None:
@@ -87,7 +87,7 @@ def _ask_for_groups(source: Source, done: Callable[[set[str] | None], None]) -> 
         if response is None or response.error_code:
             groups = None
         elif groups is not None:
-            groups.update(group.group_id for group in response.groups)
+            groups.update((group.group_id, group.protocol_type) for group in response.groups)
         waits_for.discard(node)
         if not waits_for:
             done(groups)

@@ -40,7 +40,8 @@ NEEDED_VERSIONS: Final[Mapping[int, int]] = {
     32: DESCRIBE_CONFIGS_VERSION,
 }
 
-# Any broker of the source: one of ``bootstrap.servers``, another one each time the last did not answer.
+# Any broker of the source: one of ``bootstrap.servers``, another one each time the last did not answer, and in the end
+# one that was learned of.
 ANY_NODE: Final = -1
 
 

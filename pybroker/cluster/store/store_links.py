@@ -31,6 +31,8 @@ def link_fields(state: LinkState) -> dict[str, Any]:
         fields["problem"] = state.problem
     if state.refused:
         fields["refused"] = dict(state.refused)
+    if state.refused_more:
+        fields["refusedMore"] = state.refused_more
     if state.not_carried:
         fields["notCarried"] = state.not_carried
     if state.brought_acls:
@@ -86,7 +88,15 @@ def _link(fields: Mapping[str, Any]) -> LinkState:
         here, _, there = text.partition(" ")
         brought.append((uuid_bytes(here), uuid_bytes(there or here)))
     quotas = tuple((entity_of(entity), quota) for entity, quota in fields.get("quotas", ()))
-    return LinkState(fields["sourceCluster"], fields.get("problem", ""), refused, not_carried, tuple(brought), quotas)
+    return LinkState(
+        fields["sourceCluster"],
+        fields.get("problem", ""),
+        refused,
+        not_carried,
+        tuple(brought),
+        quotas,
+        fields.get("refusedMore", 0),
+    )
 
 
 def _mirror(fields: Mapping[str, Any]) -> MirroredTopic:

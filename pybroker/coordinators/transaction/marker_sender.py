@@ -27,11 +27,13 @@ logger = logging.getLogger(__name__)
 RETRY_MS = 100
 
 # The transaction was ended there by another epoch (an administrator's, or a fence), or the partition never took any
-# data of it: nothing is open there, and to wait would keep the transactional id from ever being used again.
+# data of it, or mirrors another cluster's by now, as on the way back of a cluster link: to wait would keep the
+# transactional id from ever being used again.
 _FATAL = frozenset(
     {
         ErrorCode.INVALID_PRODUCER_EPOCH,
         ErrorCode.PRODUCER_FENCED,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
         ErrorCode.TRANSACTION_COORDINATOR_FENCED,
         ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
         ErrorCode.UNSUPPORTED_VERSION,
