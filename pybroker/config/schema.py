@@ -18,6 +18,10 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
+# What a string of the protocol holds.  Not imported from there: what reads topics asks this module about names where
+# the protocol may not be installed.
+VALUE_BYTES_MAX: Final = 0x7FFF
+
 # Types, with the numbers that DescribeConfigs sends (DescribeConfigsResponse.ConfigType).
 UNKNOWN: Final = 0
 BOOLEAN: Final = 1
@@ -354,13 +358,12 @@ def parse_value(name: str, text: str, type_: int) -> Any:
 
 def too_long(name: str, text: str) -> str | None:
     """Why a value is refused that no reply could show, and with it no other setting of its resource; None if it can."""
-    # Not at the top: what reads topics asks this module about names where the protocol may not be installed.
-    from pybroker_protocol.primitives import STRING_BYTES_MAX
-
-    size = len(text.encode(errors="surrogatepass"))
-    if size <= STRING_BYTES_MAX:
+    if 4 * len(text) <= VALUE_BYTES_MAX:  # no character takes more bytes; a request may have a hundred thousand values
         return None
-    return f"Invalid value for configuration {name}: it has {size} bytes, and {STRING_BYTES_MAX} are the most"
+    size = len(text.encode(errors="surrogatepass"))
+    if size <= VALUE_BYTES_MAX:
+        return None
+    return f"Invalid value for configuration {name}: it has {size} bytes, and {VALUE_BYTES_MAX} are the most"
 
 
 def value_text(value: Any) -> str | None:
