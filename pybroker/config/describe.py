@@ -38,10 +38,9 @@ from pybroker.config.resources import (
     ConfigEntry,
     Synonym,
 )
-from pybroker.config.schema import FIXED, STRING, UNKNOWN, ConfigError, Setting, value_text
+from pybroker.config.schema import FIXED, STRING, UNKNOWN, VALUE_BYTES_MAX, ConfigError, Setting, value_text
 from pybroker.config.topic_settings import TOPIC_SETTINGS, TOPIC_SYNONYMS
 from pybroker_protocol.java_order import in_hash_map_order, string_hash
-from pybroker_protocol.primitives import STRING_BYTES_MAX
 from pybroker_protocol.uuids import uuid_text
 
 Overrides = Mapping[str, str]
@@ -157,7 +156,7 @@ def _some_of(parts: Sequence[str], more: int = 0) -> str:
 
 def _shown(name: str, text: str, source: int) -> ConfigEntry:
     """A single one that is too long is cut: without it the other settings would not be described either."""
-    if len(text.encode()) > STRING_BYTES_MAX:
+    if len(text.encode()) > VALUE_BYTES_MAX:
         text = text.encode()[:SHOWN_BYTES_MAX].decode(errors="ignore") + "…"
     return ConfigEntry(name, text, source, STRING, read_only=True)
 

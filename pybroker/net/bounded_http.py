@@ -32,7 +32,7 @@ def exchange(request: Request, connect_timeout_ms: int, read_timeout_ms: int, by
     is_late = Event()
 
     def give_up() -> None:
-        # Whoever sends a byte now and then, of its header too, outlasts the time that a read may take.
+        # A server that sends a byte now and then, of its header too, outlasts the time that a read may take.
         is_late.set()
         for each in sockets:
             with suppress(OSError):

@@ -106,7 +106,7 @@ def _text(name: str, kind: DataType) -> Column:
     if isinstance(kind, BinaryType):
         return F.concat(F.lit("\\\\x"), F.hex(column))
     if isinstance(kind, TimestampType):
-        # The offset is told, so that no time zone of a session counts.
+        # The text has the offset, so that no time zone of a session counts.
         return F.ltrim(F.date_format(column, "yyyy-MM-dd HH:mm:ss.SSSSSSXXXXX G"), F.lit("+"))
     if isinstance(kind, (DateType, TimestampNTZType)):
         return _without_zone(column)

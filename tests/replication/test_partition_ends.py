@@ -11,7 +11,7 @@ FIRST = (NAME, 0)
 
 
 def ends(cluster: Cluster, broker_id: int, *, before: int | None = None, written: bool = False) -> Ends:
-    """What a broker is told, which leads the partition or asks its leader."""
+    """What a broker hears, which leads the partition or asks its leader."""
     asking, told = PartitionEnds(cluster.brokers[broker_id].replicas), [Ends()]
     if before is None:
         asking.ask([FIRST, (NAME, 9)], told.append, written=written)

@@ -1,4 +1,4 @@
-"""A test that fails is told before those behind it run."""
+"""The output has a failure before the tests behind it run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_second():
 @pytest.mark.parametrize("workers", ["0", "1"])
 def test_a_failure_is_told_although_the_session_does_not_come_to_its_end(tmp_path: Path, workers: str) -> None:
     (tmp_path / "test_one.py").write_text(SUITE)
-    # A worker that ends is told as a failure of its test.
+    # A worker that ends is shown as a failure of its test.
     plugins = ("-p", "no:cacheprovider", "-p", "no:randomly", "-p", "harness.failures_at_once", "-n", workers)
     command = [sys.executable, "-m", "pytest", *plugins, "--max-worker-restart", "0", "--reruns", "1"]
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
