@@ -117,7 +117,7 @@ class LineLetters(_Lines):
             write_letters(self.work, letters, ("file", "line"), f"{self.work.group}-dead-{query}", epoch)
             write_once(self._records(_rows(found)), self.work.cluster, default_group(query or None), epoch)
             for count, file in bad.select(F.count(NO_ROW), F.max(FILE)).collect():
-                self.note(count, file, max((numbers for at, _, numbers in places if at == file), default=()))
+                self.note(count, file, max((tuple(numbers) for at, _, numbers in places if at == file), default=()))
 
     def rows(self, found: DataFrame) -> DataFrame:
         """Without the lines that are no rows."""
