@@ -20,6 +20,7 @@ from pyspark.sql.types import BinaryType, DataType, DateType, DecimalType, Strin
 
 from pybroker.pipeline.postgres_database import Transaction
 from pybroker.pipeline.postgres_text import quoted
+from pybroker.pipeline.spark_names import spark_name
 
 # Bytes of text that the driver has in memory at a time; with Java's own objects it is some three times that.
 PIECE_BYTES: Final = 16 << 20
@@ -83,7 +84,7 @@ def copy_into(transaction: Transaction, table: str, rows: DataFrame) -> None:
 
 def lacks(name: str, kind: DataType) -> tuple[Column, str] | None:
     """Which values of a column PostgreSQL has not, and the reason in words; None where it has all."""
-    column = F.col(_spark_name(name))
+    column = F.col(spark_name(name))
     if isinstance(kind, StringType):
         return F.contains(column, F.lit(_NO_TEXT)), "a text has the character U+0000, which PostgreSQL has not"
     before = "a timestamp is before 24 November 4714 BC, where PostgreSQL begins"
@@ -102,7 +103,7 @@ def _line(rows: DataFrame) -> Column:
 
 
 def _text(name: str, kind: DataType) -> Column:
-    column = F.col(_spark_name(name))
+    column = F.col(spark_name(name))
     if isinstance(kind, BinaryType):
         return F.concat(F.lit("\\\\x"), F.hex(column))
     if isinstance(kind, TimestampType):
@@ -125,8 +126,3 @@ def _without_zone(column: Column) -> Column:
     padded = F.lpad(told, F.greatest(F.length(told), F.lit(4)), F.lit("0"))
     behind_year = F.regexp_extract(text, r"^[+-]?\d+(-.*)$", 1)
     return F.when(year > 0, F.ltrim(text, F.lit("+"))).otherwise(F.concat(padded, behind_year, F.lit(" BC")))
-
-
-def _spark_name(name: str) -> str:
-    doubled = name.replace("`", "``")
-    return f"`{doubled}`"

@@ -74,6 +74,12 @@ def test_stream_has_the_rows_that_its_query_chooses(drive: Any) -> None:
     assert written(driver, "big") == [("ada", {"id": 1, "who": "ada", "amount": 7.0, "up": "ADA"})]
 
 
+def test_a_column_keeps_its_name_whatever_characters_it_has(drive: Any) -> None:
+    driver = drive(job_of('CREATE STREAM odd AS SELECT id AS "a`b.c", who FROM o PARTITION BY who'))
+    driver.pipe("o", order(1, "ada", 7, "00:00"))
+    assert written(driver, "odd") == [("ada", {"a`b.c": 1, "who": "ada"})]
+
+
 def test_line_of_csv_has_its_columns_by_their_places(drive: Any) -> None:
     from pybroker.pipeline.testing import Record
 

@@ -198,11 +198,20 @@ def test_standing_query_writes_by_its_topic_s_schema_and_registers_a_new_one(
     world.cluster.produce("orders", [written(1, FIRST, {"id": 1})])
     world.ask("CREATE STREAM orders WITH (format='avro')")
     world.ask("EXPLAIN CREATE STREAM twice WITH (format='avro') AS SELECT id * 2 AS id FROM orders")
+    own = f"format='avro', schema.registry.url='{registry.url}'"
+    world.ask(f"EXPLAIN CREATE STREAM twice WITH ({own}) AS SELECT id * 2 AS id FROM orders")
     assert "twice-value" not in registry.subjects
     world.ask("CREATE STREAM twice WITH (format='avro') AS SELECT id * 2 AS id FROM orders")
     plan = plan_read(json.loads(world.supervisor.configs["twice"]["plan"]))
     assert plan.sources[0].options["schema.registry.url"] == registry.url
     assert plan.value.options["registry_header"] == str(registry.subjects["twice-value"][0])
+
+
+def test_explain_finds_what_the_registered_schema_has_not(world: World, registry: RegistryServer) -> None:
+    world.cluster.produce("orders", [b'{"id": 1}'])
+    registry.register("twice-value", json.dumps(FIRST))
+    told = world.refusal("EXPLAIN CREATE STREAM twice WITH (format='avro') AS SELECT id, id * 2 AS more FROM orders")
+    assert told == "the schema has no field more"
 
 
 @pytest.mark.parametrize("name", ["VALUE_AVRO_SCHEMA_FULL_NAME", "VALUE_SCHEMA_FULL_NAME"])

@@ -468,6 +468,10 @@ def test_explain_shows_what_spark_would_run(world: World) -> None:
             "there is no option formt of CREATE STREAM AS",
         ),
         (
+            "CREATE STREAM s WITH (kafka_topic='a', topic='b') AS SELECT id FROM orders",
+            "topic is given twice, once by the name that ksqlDB has for it",
+        ),
+        (
             "CREATE STREAM s WITH (format='csv') AS SELECT id FROM orders",
             "a standing query writes json, avro, protobuf, not csv",
         ),

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pybroker.connectors.declared.config_keys import nearest
+from pybroker.pipeline.spark_names import spark_name
 
 OWN_COLUMNS: Final = ("_key", "_topic", "_partition", "_offset", "_timestamp", "_headers", "_tombstone", "_origin")
 _PACKAGE = "org.apache.kafka.connect.transforms."
@@ -122,11 +123,6 @@ def _transform(name: str, config: Mapping[str, str]) -> Transform:
 # --- what each comes to ----------------------------------------------------------------------------------------------
 
 
-def quoted(name: str) -> str:
-    """A column's name as SQL has it."""
-    return f"`{name.replace('`', '``')}`"
-
-
 def literal(text: str) -> str:
     """A text as SQL has it."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
@@ -134,7 +130,7 @@ def literal(text: str) -> str:
 
 
 def _all(fields: Iterable[str], *, without: Sequence[str] = ()) -> list[str]:
-    return [quoted(name) for name in (*OWN_COLUMNS, *fields) if name not in without]
+    return [spark_name(name) for name in (*OWN_COLUMNS, *fields) if name not in without]
 
 
 def _sql(settings: Mapping[str, str], fields: Fields) -> Projection:
@@ -191,13 +187,13 @@ def _replace_field(settings: Mapping[str, str], fields: Fields) -> Projection:
             raise ValueError(f"Invalid rename mapping: {pair}; renames are FROM:TO, with commas between")
         renames[before.strip()] = behind.strip()
     kept = [name for name in fields if name not in excluded and (not included or name in included)]
-    chosen = [f"{quoted(name)} AS {quoted(renames.get(name, name))}" for name in kept]
+    chosen = [f"{spark_name(name)} AS {spark_name(renames.get(name, name))}" for name in kept]
     return Projection([*_all(()), *chosen])
 
 
 def _mask_field(settings: Mapping[str, str], fields: Fields) -> Projection:
     masked, text = _names(settings["fields"]), settings.get("replacement")
-    chosen = [_masked(name, kind, text) if name in masked else quoted(name) for name, kind in fields.items()]
+    chosen = [_masked(name, kind, text) if name in masked else spark_name(name) for name, kind in fields.items()]
     return Projection([*_all(()), *chosen])
 
 
@@ -209,7 +205,7 @@ def _masked(name: str, kind: str, replacement: str | None) -> str:
         told = "" if replacement is None else " with a replacement"
         raise ValueError(f"MaskField cannot mask {name}{told}: it is {kind}")
     value = empty if replacement is None else literal(replacement)
-    return f"if({quoted(name)} IS NULL, NULL, CAST({value} AS {kind})) AS {quoted(name)}"
+    return f"if({spark_name(name)} IS NULL, NULL, CAST({value} AS {kind})) AS {spark_name(name)}"
 
 
 _REPLACED: Final = frozenset({"tinyint", "smallint", "int", "bigint", "float", "double", "decimal", "string"})
@@ -226,29 +222,29 @@ _OF_RECORD = {
 
 
 def _insert_field(settings: Mapping[str, str], fields: Fields) -> Projection:
-    added = [(settings[key].strip("!? "), quoted(column)) for key, column in _OF_RECORD.items() if key in settings]
+    added = [(settings[key].strip("!? "), spark_name(column)) for key, column in _OF_RECORD.items() if key in settings]
     if "static.field" in settings:
         added.append((settings["static.field"].strip("!? "), literal(settings["static.value"])))
     if not added:
         raise KeyError("static.field")
     names = [name for name, _ in added]
-    kept = [quoted(name) for name in fields if name not in names]
-    return Projection([*_all(()), *kept, *(f"{value} AS {quoted(name)}" for name, value in added)])
+    kept = [spark_name(name) for name in fields if name not in names]
+    return Projection([*_all(()), *kept, *(f"{value} AS {spark_name(name)}" for name, value in added)])
 
 
 def _extract_key(settings: Mapping[str, str], fields: Fields) -> Projection:
     field = settings["field"]
-    return Projection([*_all(fields, without=("_key",)), f"`_key`.{quoted(field)} AS `_key`"])
+    return Projection([*_all(fields, without=("_key",)), f"`_key`.{spark_name(field)} AS `_key`"])
 
 
 def _hoist_value(settings: Mapping[str, str], fields: Fields) -> Projection:
-    inner = ", ".join(quoted(name) for name in fields)
-    return Projection([*_all(()), f"struct({inner or '*'}) AS {quoted(settings['field'])}"])
+    inner = ", ".join(spark_name(name) for name in fields)
+    return Projection([*_all(()), f"struct({inner or '*'}) AS {spark_name(settings['field'])}"])
 
 
 def _value_to_key(settings: Mapping[str, str], fields: Fields) -> Projection:
     names = [_present(name, fields) if fields else name for name in _names(settings["fields"])]
-    return Projection([*_all(fields, without=("_key",)), f"struct({', '.join(map(quoted, names))}) AS `_key`"])
+    return Projection([*_all(fields, without=("_key",)), f"struct({', '.join(map(spark_name, names))}) AS `_key`"])
 
 
 _CASTS = {
@@ -267,7 +263,7 @@ def _cast(settings: Mapping[str, str], fields: Fields) -> Projection:
             raise ValueError(f"spec has the type {kind}; there are {', '.join(_CASTS)}")
         wanted[name] = _CASTS[kind]
     chosen = [
-        f"CAST({quoted(name)} AS {wanted[name]}) AS {quoted(name)}" if name in wanted else quoted(name)
+        f"CAST({spark_name(name)} AS {wanted[name]}) AS {spark_name(name)}" if name in wanted else spark_name(name)
         for name in fields
     ]
     return Projection([*_all(()), *chosen])

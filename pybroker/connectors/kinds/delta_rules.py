@@ -17,9 +17,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField
 
-from pybroker.connectors.declared.transforms import quoted
 from pybroker.connectors.kinds.record_forms import PLACE
 from pybroker.connectors.kinds.refused_records import Refusal
+from pybroker.pipeline.spark_names import spark_name
 
 _REASON: Final = "_pybroker_reason"
 _CHECKS: Final = "delta.constraints."
@@ -32,7 +32,7 @@ def judged(rows: DataFrame, path: str) -> tuple[list[Refusal], DataFrame]:
     """The records that the table refuses, by their places, and the rows of the others; all where there is no table."""
     try:
         fields = rows.sparkSession.read.format("delta").load(path).schema.fields
-        (detail,) = rows.sparkSession.sql(f"DESCRIBE DETAIL delta.{quoted(path)}").select("properties").collect()
+        (detail,) = rows.sparkSession.sql(f"DESCRIBE DETAIL delta.{spark_name(path)}").select("properties").collect()
     except AnalysisException:
         return [], rows
     known = {name.lower() for name in rows.columns}
@@ -45,12 +45,12 @@ def judged(rows: DataFrame, path: str) -> tuple[list[Refusal], DataFrame]:
         return [], rows
     told = rows.withColumns(missing).withColumn(_REASON, F.coalesce(*reasons))
     refused = told.where(F.col(_REASON).isNotNull()).select(*PLACE, _REASON).orderBy(*PLACE).collect()
-    rest = told.where(F.col(_REASON).isNull()).select(*(quoted(name) for name in rows.columns))
+    rest = told.where(F.col(_REASON).isNull()).select(*(spark_name(name) for name in rows.columns))
     return [Refusal.by_target(*each) for each in refused], rest
 
 
 def _of_field(field: StructField) -> Iterator[Column]:
-    value = F.col(quoted(field.name))
+    value = F.col(spark_name(field.name))
     if not field.nullable:
         yield F.when(value.isNull(), f"NOT NULL constraint violated for column: {field.name}")
     declared = str(field.metadata.get(_DECLARED, ""))

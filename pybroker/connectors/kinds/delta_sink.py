@@ -12,13 +12,13 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame
 
-from pybroker.connectors.declared.transforms import quoted
 from pybroker.connectors.kinds.connector_runs import RecordRefused, Run, Work
 from pybroker.connectors.kinds.delta_rules import judged
 from pybroker.connectors.kinds.query_epochs import query_of
 from pybroker.connectors.kinds.record_forms import fields_of
 from pybroker.connectors.kinds.refused_records import Refusal
 from pybroker.connectors.kinds.sink_queries import start_sink
+from pybroker.pipeline.spark_names import spark_name
 
 
 class TableRefused(RuntimeError):
@@ -62,7 +62,7 @@ class _DeltaSink:
             "txnVersion": str(epoch),
             "mergeSchema": str(self._evolves).lower(),
         }
-        writer = rows.select(*map(quoted, fields_of(rows))).write.format("delta").mode("append").options(**options)
+        writer = rows.select(*map(spark_name, fields_of(rows))).write.format("delta").mode("append").options(**options)
         try:
             writer.partitionBy(*self._partitions).save(self._path)
         except AnalysisException:

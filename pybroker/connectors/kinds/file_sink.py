@@ -23,7 +23,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DateType, TimestampNTZType, TimestampType
 
 from pybroker.connectors.declared.config_keys import nearest
-from pybroker.connectors.declared.transforms import quoted
 from pybroker.connectors.kinds.connector_runs import RecordRefused, Run, Work
 from pybroker.connectors.kinds.lake_files import Bounds, FileLake
 from pybroker.connectors.kinds.lake_forms import FOLDERS, STAGED_COLUMNS, LakeForm, LinesForm, ParquetForm, TaskWriting
@@ -32,6 +31,7 @@ from pybroker.connectors.kinds.query_epochs import query_of
 from pybroker.connectors.kinds.record_forms import PLACE, FormRefused, fields_of
 from pybroker.connectors.kinds.refused_records import Refusal
 from pybroker.connectors.kinds.sink_queries import start_sink
+from pybroker.pipeline.spark_names import spark_name
 
 _LOOKED_AT_MOST_S: Final = 5.0
 _LOOKED_AT_LEAST_S: Final = 0.1
@@ -131,7 +131,7 @@ class _FileSink:
         fields = fields_of(rows)
         if self._format != "text" or len(fields) != 1:
             return rows, []
-        has_many = F.coalesce(F.col(quoted(fields[0])).cast("string").rlike(_LINE_ENDS), F.lit(False))
+        has_many = F.coalesce(F.col(spark_name(fields[0])).cast("string").rlike(_LINE_ENDS), F.lit(False))
         places = rows.where(has_many).select(*PLACE)
         found = [
             Refusal.by_target(topic, partition, offset, "the value has several lines, and format text has one for each")
@@ -142,7 +142,7 @@ class _FileSink:
         return rows.where(~has_many), found
 
     def _shaped(self, rows: DataFrame, fields: list[str]) -> list[Column]:
-        columns = [F.col(quoted(name)) for name in fields]
+        columns = [F.col(spark_name(name)) for name in fields]
         if self._format == "parquet":
             return columns
         if self._format == "json":
@@ -165,7 +165,7 @@ class _FileSink:
             raise FormRefused(
                 f"partition.field: {field} is {kind.simpleString()}, and no time: a transform can make one of it"
             )
-        return F.col(quoted(field))
+        return F.col(spark_name(field))
 
 
 def _form(work: Work) -> LakeForm:

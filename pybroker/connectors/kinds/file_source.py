@@ -20,10 +20,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from pybroker.connectors.declared.common_keys import DEAD_LETTERS
-from pybroker.connectors.declared.transforms import quoted, transforms_of
+from pybroker.connectors.declared.transforms import transforms_of
 from pybroker.connectors.kinds.connector_runs import QueryRun, Run, Work
 from pybroker.connectors.kinds.lines_passed_over import FILE, NO_ROW, CountedLines, LineLetters, line_numbers
 from pybroker.connectors.kinds.record_forms import records_of, transformed, with_own_columns
+from pybroker.pipeline.spark_names import spark_name
 
 # Of which a line may be no row.
 _OF_LINES: Final = ("csv", "json")
@@ -103,7 +104,7 @@ def _reading(work: Work, reader: Any, *, passes_over: bool) -> Any:
     form: str = work.value("format").lower()
     reader = reader.format(form)
     if form != "text":
-        reader = reader.schema(work.value("schema") + (f", {quoted(NO_ROW)} string" if passes_over else ""))
+        reader = reader.schema(work.value("schema") + (f", {spark_name(NO_ROW)} string" if passes_over else ""))
     if form == "csv":
         reader = reader.option("header", str(work.value("header")).lower()).option(
             "sep", work.config.get("delimiter", ",")

@@ -20,7 +20,6 @@ from typing import Any, Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pybroker.connectors.declared.transforms import quoted
 from pybroker.connectors.kinds.connector_runs import RecordRefused, Run, Work
 from pybroker.connectors.kinds.dead_letters import TARGET
 from pybroker.connectors.kinds.exact_json import parsed
@@ -28,6 +27,7 @@ from pybroker.connectors.kinds.http_calls import ASKS_FOR_PATIENCE, Away, CallRe
 from pybroker.connectors.kinds.record_forms import fields_of
 from pybroker.connectors.kinds.refused_records import Refusal
 from pybroker.connectors.kinds.sink_queries import start_sink
+from pybroker.pipeline.spark_names import spark_name
 
 _TIMEOUT_S: Final = 60.0
 # Of a request; a document that has more goes alone.
@@ -85,7 +85,7 @@ class _HttpSink:
 
     def write(self, rows: DataFrame, epoch: int) -> list[Refusal]:
         """A micro-batch; of one that is sent again each document replaces itself."""
-        fields = [quoted(name) for name in fields_of(rows)]
+        fields = [spark_name(name) for name in fields_of(rows)]
         found = rows.orderBy("_origin", "_partition", "_offset").select(
             "_topic", "_origin", "_partition", "_offset", F.col("_key").cast("string").alias("_key"),
             F.to_json(F.struct(*fields)).alias("document"), F.col("_tombstone").alias("is_gone"),

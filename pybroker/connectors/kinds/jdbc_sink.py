@@ -18,7 +18,6 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from pybroker.connectors.declared.transforms import quoted as spark_quoted
 from pybroker.connectors.kinds.connector_databases import database_of
 from pybroker.connectors.kinds.connector_runs import RecordRefused, Run, Work
 from pybroker.connectors.kinds.query_epochs import query_of
@@ -39,6 +38,7 @@ from pybroker.connectors.kinds.refused_rows import (
 from pybroker.connectors.kinds.sink_queries import start_sink
 from pybroker.pipeline.postgres_copy import copy_into, lacks, postgres_type
 from pybroker.pipeline.postgres_text import identifier, literal, quoted
+from pybroker.pipeline.spark_names import spark_name
 
 _EPOCHS = "pybroker_connect_epochs"
 _DELETED = "staged_is_deleted"
@@ -94,7 +94,7 @@ class _JdbcSink:
     def _write_table(self, rows: DataFrame, table: str, epoch: int) -> list[Refusal]:
         columns = [name for name in fields_of(rows) if name != _DELETED]
         nested = [name for name in columns if isinstance(rows.schema[name].dataType, (ArrayType, MapType, StructType))]
-        plain = rows.withColumns({name: F.to_json(spark_quoted(name)) for name in nested}) if nested else rows
+        plain = rows.withColumns({name: F.to_json(spark_name(name)) for name in nested}) if nested else rows
         staged = plain.select(*_staged(rows, columns, self._keys if self._is_upsert else []))
         types = {name: _type_of(rows.schema[name].dataType) for name in columns}
         lists = [name for name in columns if isinstance(rows.schema[name].dataType, ArrayType)]
@@ -263,9 +263,9 @@ def _staged(rows: DataFrame, columns: Sequence[str], keys: Sequence[str]) -> lis
     """
     fault, kept = F.lit(None).cast("string"), []
     for name in keys:
-        fault = F.when(F.col(spark_quoted(name)).isNull(), f"there is no {name}, a column of the key").otherwise(fault)
+        fault = F.when(F.col(spark_name(name)).isNull(), f"there is no {name}, a column of the key").otherwise(fault)
     for name in columns:
-        field = F.col(spark_quoted(name))
+        field = F.col(spark_name(name))
         if (lacking := lacks(name, rows.schema[name].dataType)) is not None:
             is_lacking, reason = lacking
             fault = F.when(is_lacking, reason).otherwise(fault)

@@ -20,7 +20,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from pybroker.connectors.declared.common_keys import DEAD_LETTERS
-from pybroker.connectors.declared.transforms import quoted
 from pybroker.connectors.kinds.connector_runs import Work
 from pybroker.connectors.kinds.dead_letters import write_letters
 from pybroker.connectors.kinds.line_places import numbers_of
@@ -28,6 +27,7 @@ from pybroker.connectors.kinds.query_epochs import query_of, write_once
 from pybroker.pipeline.converters.decoding import ERROR_SUFFIX
 from pybroker.pipeline.converters.json_values import json_of
 from pybroker.pipeline.observed_metrics import ObservedMetrics
+from pybroker.pipeline.spark_names import spark_name
 from pybroker.pipeline.topics.rows import HEADERS_TYPE
 from pybroker.pipeline.topics.writers import default_group
 
@@ -158,5 +158,5 @@ class LineLetters(_Lines):
 
 
 def _rows(found: DataFrame) -> DataFrame:
-    columns = (quoted(name) for name in found.columns if name not in (NO_ROW, FILE))
+    columns = (spark_name(name) for name in found.columns if name not in (NO_ROW, FILE))
     return found.where(F.col(NO_ROW).isNull()).select(*columns)

@@ -14,9 +14,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
 from pybroker.connectors.declared.converter_names import converter_named
-from pybroker.connectors.declared.transforms import OWN_COLUMNS, Transform, quoted
+from pybroker.connectors.declared.transforms import OWN_COLUMNS, Transform
 from pybroker.connectors.kinds.schema_envelopes import envelope_of
 from pybroker.pipeline.converters.decoding import Decoder
+from pybroker.pipeline.spark_names import spark_name
 from pybroker.pipeline.topics.rows import HEADERS_TYPE
 
 _OWN_TYPES = {
@@ -81,7 +82,7 @@ def with_own_columns(rows: DataFrame, topic: str) -> DataFrame:
     """Rows of a source with a record's own columns, which have no values yet but the topic's."""
     known = {"_topic": topic, "_tombstone": False}
     own = [F.lit(known.get(name)).cast(kind).alias(name) for name, kind in _OWN_TYPES.items()]
-    return rows.select(*own, *(quoted(name) for name in rows.columns))
+    return rows.select(*own, *(spark_name(name) for name in rows.columns))
 
 
 def transformed(rows: DataFrame, transforms: Sequence[Transform]) -> DataFrame:
@@ -118,14 +119,14 @@ def records_of(
         raise FormRefused(f"key.fields names {missing[0]}, which rows do not have: they have {', '.join(fields)}")
     key = F.col("_key")
     if len(key_fields) == 1:
-        key = F.col(quoted(key_fields[0]))
+        key = F.col(spark_name(key_fields[0]))
     elif key_fields:
-        key = F.struct(*map(quoted, key_fields))
+        key = F.struct(*map(spark_name, key_fields))
     # The types are those of the rows' own columns; a struct's are its fields'.
     key_kind = rows.select(key.alias("_key")).schema["_key"].dataType
     value_kind = StructType([rows.schema[name] for name in fields])
     # Encoders are called for each row, whatever is asked of it, and those of Avro take no struct of nulls.
-    value = F.when(~F.col("_tombstone"), F.struct(*(F.col(quoted(name)) for name in fields)))
+    value = F.when(~F.col("_tombstone"), F.struct(*(F.col(spark_name(name)) for name in fields)))
     placed = [F.col("_partition").alias("partition")] if keeps_partitions else []
     return rows.select(
         *placed,

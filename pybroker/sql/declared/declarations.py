@@ -18,9 +18,9 @@ from pybroker.sql.relations.cluster_port import Changes, Cluster
 from pybroker.sql.relations.format_options import (
     FULL_NAME,
     HEADER,
-    OTHER_NAMES,
     REGISTRY,
     SCHEMA_ID,
+    by_own_names,
     check_options,
     missing_library,
     with_schema_inside,
@@ -47,7 +47,7 @@ def relation_of(cluster: Cluster, changes: Changes | None, wanted: Create, regis
     With ``partitions`` a topic that is missing is made.  Without columns they come from the schema, or from samples.
     ``registry`` is where schemas are that the declaration does not have.
     """
-    options = _options(wanted)
+    options = by_own_names(wanted.options)
     _check(options)
     _check_columns(wanted)
     found = made_topic(cluster, changes, options.get("topic", wanted.name), options, {})
@@ -126,16 +126,6 @@ def _number(options: Mapping[str, str], name: str) -> int | None:
     if not text.isdigit() or int(text) < 1:
         raise SqlError(f"{name} is a number from 1 on, not {text}")
     return int(text)
-
-
-def _options(wanted: Create) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for name, value in wanted.options.items():
-        own = OTHER_NAMES.get(name, name)
-        if own in found:
-            raise SqlError(f"{own} is given twice, once by the name that ksqlDB has for it")
-        found[own] = value
-    return found
 
 
 def _check_columns(wanted: Create) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Final
 from pybroker.sql.fetching.made_schemas import made_schema
 from pybroker.sql.fetching.relation_decoding import quoted
 from pybroker.sql.relations.catalog import Column, Format, Relation
-from pybroker.sql.relations.format_options import DESCRIPTORS, HEADER, SCHEMA_ID, registry_of
+from pybroker.sql.relations.format_options import DESCRIPTORS, HEADER, SCHEMA_ID, missing_library, registry_of
 from pybroker.sql.sql_errors import SqlError
 from pybroker.values.schema_registry import RegisteredSchema, RegistryAway, SchemaRegistry
 
@@ -23,10 +23,10 @@ _KINDS: Final = {"AVRO": Format.AVRO, "PROTOBUF": Format.PROTOBUF, "JSON": Forma
 _PLAIN: Final = {"integer": "BIGINT", "number": "DOUBLE", "boolean": "BOOLEAN", "string": "VARCHAR"}
 
 
-def with_registered_schema(relation: Relation) -> Relation:
+def with_registered_schema(relation: Relation, *, registers: bool = True) -> Relation:
     """The relation with the schema that its registry has for the values; ``SqlError``.
 
-    Where the registry has none, one that is made of the relation's columns is registered.
+    Where the registry has none, one is made of the relation's columns, and ``registers`` has it registered.
     """
     registry = registry_of(relation.options)
     if registry is None or "schema" in relation.options:
@@ -34,12 +34,14 @@ def with_registered_schema(relation: Relation) -> Relation:
     try:
         found = _found(registry, relation)
         if found is None:
-            return _registered(registry, relation)
+            return _made(registry, relation, registers=registers)
         return _with(relation, found)
     except (ValueError, RegistryAway) as error:
         raise SqlError(f"{relation.name}: {error}") from error
     except RecursionError:
         raise SqlError(f"{relation.name}: its schema in the registry is nested too deep") from None
+    except ModuleNotFoundError as error:
+        raise missing_library(relation.format, error) from error
 
 
 def _subject(relation: Relation) -> str:
@@ -76,10 +78,12 @@ def _with(relation: Relation, found: RegisteredSchema) -> Relation:
     return replace(relation, options=options)
 
 
-def _registered(registry: SchemaRegistry, relation: Relation) -> Relation:
+def _made(registry: SchemaRegistry, relation: Relation, *, registers: bool) -> Relation:
     if relation.format is Format.JSON or all(each.is_key for each in relation.columns):
         raise SqlError(f"{relation.name}: the registry {registry.url} has no subject {_subject(relation)}")
     made = made_schema(relation)
+    if not registers:
+        return replace(relation, options={**relation.options, **made})
     text = made["schema"]
     if relation.format is Format.PROTOBUF:
         from pybroker.values.protobuf_values import last_file

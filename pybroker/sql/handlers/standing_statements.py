@@ -22,7 +22,7 @@ from pybroker.sql.parsing.standing_selects import StandingSelect
 from pybroker.sql.parsing.statements import Control, CreateAs, Drop, ExplainStanding, InsertSelect, ShowQueries, Verb
 from pybroker.sql.relations import event_times
 from pybroker.sql.relations.catalog import KEY, Column, Relation
-from pybroker.sql.relations.format_options import FULL_NAME, OTHER_NAMES, REGISTRY, SCHEMA_ID
+from pybroker.sql.relations.format_options import FULL_NAME, REGISTRY, SCHEMA_ID, by_own_names
 from pybroker.sql.sql_errors import Interrupted, SqlError, nearest
 from pybroker.sql.standing.former_rows import delete_rows, ends_of, has_records
 from pybroker.sql.standing.hosted_queries import HostedQueries, HostedQuery
@@ -167,7 +167,9 @@ def explain_standing(context: Context, wanted: ExplainStanding) -> None:
         return
     if isinstance(statement, CreateAs):
         planned = _planned(context, statement.name, statement.kind, statement.select)
-        plan = replace(planned.plan, value=written_value(_written(context, statement, _options(statement), planned)))
+        options = _with_registry(context, _options(statement))
+        relation = _written(context, statement, options, planned, registers=False)
+        plan = replace(planned.plan, value=written_value(relation))
     else:
         relation = context.relation(statement.name, statement.select.text, statement.start)
         planned = _planned(context, statement.name, relation.kind, statement.select)
@@ -260,7 +262,7 @@ def _check_loop(topic: str, planned: _Planned) -> None:
 
 
 def _options(wanted: CreateAs) -> dict[str, str]:
-    options = {OTHER_NAMES.get(name, name): value for name, value in wanted.options.items()}
+    options = by_own_names(wanted.options)
     for name in options:
         if name not in _OPTIONS:
             raise SqlError(f"there is no option {name} of CREATE {wanted.kind} AS{nearest(name, _OPTIONS)}")
@@ -283,11 +285,13 @@ def _make_topic(context: Context, topic: str, kind: str, options: dict[str, str]
     return made_topic(context.cluster, context.wanted_changes(), topic, options, settings)
 
 
-def _written(context: Context, wanted: CreateAs, options: dict[str, str], planned: _Planned) -> Relation:
+def _written(
+    context: Context, wanted: CreateAs, options: dict[str, str], planned: _Planned, *, registers: bool = True
+) -> Relation:
     """What a query makes: its columns, and the schema by which they are written."""
     topic, kind = options.get("topic", wanted.name), format_of(options)
     made = Relation(wanted.name, topic, kind, planned.columns, True, wanted.kind, {}, wanted.name)
-    found = written_relation(made, options, planned.plan.key)
+    found = written_relation(made, options, planned.plan.key, registers=registers)
     own: dict[str, str] = {name: options[name] for name in event_times.OPTIONS if name in options}
     if wanted.kind == "TABLE" and len(planned.plan.key) == 1:
         (own[KEY],) = planned.plan.key

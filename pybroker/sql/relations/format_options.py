@@ -26,7 +26,7 @@ HEADER: Final = "registry_header"
 # The name of a schema of Avro that is made of columns; one that there is keeps its own.
 FULL_NAME: Final = "value_schema_full_name"
 # By the names that ksqlDB has for the same.
-OTHER_NAMES: Final = {
+_OTHER_NAMES: Final = {
     "kafka_topic": "topic",
     "value_format": "format",
     "value_delimiter": "delimiter",
@@ -47,6 +47,17 @@ def check_options(kind: Format, options: Mapping[str, str]) -> None:
     for name in options:
         if kind not in _FORMATS_WITH.get(name, (kind,)):
             raise SqlError(f"{name} is no option of format {kind}")
+
+
+def by_own_names(options: Mapping[str, str]) -> dict[str, str]:
+    """The options of a statement, by the names that they have here; ``SqlError`` for one by both names."""
+    found: dict[str, str] = {}
+    for name, value in options.items():
+        own = _OTHER_NAMES.get(name, name)
+        if own in found:
+            raise SqlError(f"{own} is given twice, once by the name that ksqlDB has for it")
+        found[own] = value
+    return found
 
 
 def missing_library(kind: Format, error: ModuleNotFoundError) -> SqlError:

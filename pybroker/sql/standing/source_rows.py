@@ -17,6 +17,7 @@ from pybroker.pipeline.converters.csv_lines import csv_of
 from pybroker.pipeline.converters.decoding import ERROR_SUFFIX, Decoder, decode, readable
 from pybroker.pipeline.converters.json_values import json_of, raw, text
 from pybroker.pipeline.converters.protobuf import protobuf_of
+from pybroker.pipeline.spark_names import spark_name
 from pybroker.sql.relations.catalog import PSEUDO_COLUMNS, Format
 from pybroker.sql.relations.catalog import Column as PlanColumn
 from pybroker.sql.relations.event_times import PATTERN, TimeKind, kind_of, time_column
@@ -133,7 +134,7 @@ def _decoder(source: SourcePlan) -> Decoder:
     of_value = [each for each in source.columns if each.field and not each.is_key]
     match source.format:
         case Format.JSON:
-            fields = ", ".join(f"{_quoted(each.field)} {each.type}" for each in of_value)
+            fields = ", ".join(f"{spark_name(each.field)} {each.type}" for each in of_value)
             return _behind_header(json_of(fields), source) if of_value else raw()
         case Format.CSV:
             return csv_of(int(source.options[WIDTH]), source.options.get("delimiter", ","))
@@ -167,7 +168,3 @@ def _behind_header(decoder: Decoder, source: SourcePlan) -> Decoder:
         return decoder(behind, name).withColumn(f"{name}{ERROR_SUFFIX}", F.coalesce(said, error)).drop("has_header")
 
     return decode_behind
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from pybroker.pipeline.spark_names import spark_name
 from pybroker.pipeline.streams.jobs import Job, Output, Topics
 from pybroker.pipeline.streams.stream_table_join import join_stream_table
 from pybroker.sql.standing.source_rows import decoded, joined_key, row_of, table_of, view_of
@@ -47,4 +48,4 @@ def _joined(plan: SparkPlan, topics: Topics, tables: Topics) -> DataFrame:
         keyed = rows.withColumn("key", joined_key(rows, join))
         rows = join_stream_table(keyed, table, how="left" if join.how == "left" else "inner", into=source.alias)
         rows = rows.drop("key")
-    return rows.select(*(F.col(f"`{each.alias}`") for each in plan.sources))
+    return rows.select(*(F.col(spark_name(each.alias)) for each in plan.sources))

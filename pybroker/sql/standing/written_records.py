@@ -17,6 +17,7 @@ from pybroker.pipeline.converters.avro import spark_type as avro_type
 from pybroker.pipeline.converters.avro import to_avro
 from pybroker.pipeline.converters.protobuf import spark_type as protobuf_type
 from pybroker.pipeline.converters.protobuf import to_protobuf
+from pybroker.pipeline.spark_names import spark_name
 from pybroker.sql.relations.catalog import Format
 from pybroker.sql.relations.format_options import descriptors, header_written
 from pybroker.sql.standing.standing_plans import RECORD_TIME, WrittenValue
@@ -33,7 +34,7 @@ def records_of(rows: DataFrame, key: tuple[str, ...], written: WrittenValue) -> 
 
     A row that has a time is written with it, unless brokers refuse it: a time before 1970, or to come.
     """
-    columns = {name: F.col(f"`{name}`") for name in rows.columns}
+    columns = {name: F.col(spark_name(name)) for name in rows.columns}
     time = columns.pop(RECORD_TIME, None)
     own_key = key_of({name: columns[name] for name in key}, rows.schema)
     found = [own_key.alias("key"), value_of(columns, rows.schema, key, written).alias("value")]

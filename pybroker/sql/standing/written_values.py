@@ -40,10 +40,13 @@ def format_of(options: Mapping[str, str]) -> Format:
     return found
 
 
-def written_relation(made: Relation, options: Mapping[str, str], key: Sequence[str]) -> Relation:
+def written_relation(
+    made: Relation, options: Mapping[str, str], key: Sequence[str], *, registers: bool = True
+) -> Relation:
     """The relation of a query's rows, in the format of ``made``: with its schema, and the columns of that.
 
-    ``made`` has the query's columns, and ``key`` names those of the record's key.  Raises ``SqlError``.
+    ``made`` has the query's columns, and ``key`` names those of the record's key.  Without ``registers`` a registry is
+    asked alone.  Raises ``SqlError``.
     """
     if made.format is Format.JSON:
         return made
@@ -52,7 +55,7 @@ def written_relation(made: Relation, options: Mapping[str, str], key: Sequence[s
         if "schema" in own:
             own = with_schema_inside(made.format, own)
         elif REGISTRY in own:
-            own = with_registered_schema(replace(made, options=own)).options
+            own = with_registered_schema(replace(made, options=own), registers=registers).options
         else:
             own = made_schema(replace(made, options=own))
     except (ValueError, OSError) as error:
