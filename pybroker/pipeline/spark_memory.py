@@ -1,7 +1,7 @@
 """What a session is given that stays for weeks beside others: its processes take the memory that their work needs.
 
-Java's own choice suits a JVM that has its machine to itself: a collector (G1) that lets the heap grow to its bound
-before it works hard, with tables for all that it may become.  With two connectors it had taken 512 MB, of which 73
+Java's own choice suits a JVM that has its machine to itself.  Its collector (G1) lets the heap grow to its bound before
+it works hard, with tables for all that it may become.  With two connectors it had taken 512 MB, of which 73
 lived, and 58 more for those tables.  Here the heap follows what lives in it: Java's serial collector compacts whenever
 the part for old objects has had to grow, and sizes it by what is left.  The bound stays Spark's
 (``spark.driver.memory``, 1 GB unless it is set), so that work which needs it has it.

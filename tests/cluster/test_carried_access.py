@@ -325,7 +325,7 @@ def test_why_a_kind_is_not_told_stands_beside_the_link() -> None:
 
 
 def test_acls_without_an_authorizer_are_kept_and_have_no_effect() -> None:
-    builder = ImageBuilder(ClusterImage(cluster_id="here"))
+    builder = mirroring("orders")
     end_of(carry_access(builder, link(acls="*"), SourceAccess([acl()]), has_authorizer=False))
     assert acls_of(builder) == [acl()]
     assert notes(builder) == ("acls: this cluster has no authorizer, so that they have no effect here",)
