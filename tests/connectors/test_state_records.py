@@ -73,10 +73,12 @@ def test_the_status_of_a_failed_task_leaves_its_connector_running(known: Known) 
 
 
 def test_names_with_hyphens_and_colons_are_told_apart(known: Known) -> None:
-    for record in (*status_records("a-1", Status(State.RUNNING)), topic_record("a-1", "t:connector-x")):
+    """A connector's name may have what stands between it and its topic's; a topic's has no colon."""
+    name = "a-1:connector-x"
+    for record in (*status_records(name, Status(State.RUNNING)), topic_record(name, "t-2")):
         known.take_status(*record)
-    assert known.statuses.keys() == {"a-1"}
-    assert known.topics == {"a-1": {"t:connector-x"}}
+    assert known.statuses.keys() == {name}
+    assert known.topics == {name: {"t-2"}}
 
 
 def test_offsets_are_those_of_partitions_whatever_the_order_of_their_keys(known: Known) -> None:
