@@ -19,7 +19,7 @@ from bench.bars import Bar, Verdict, headlines, judge
 from bench.clusters import HEAP_MB
 from bench.contestants import FLOOR, KAFKA, PYBROKER
 from bench.measurements import Measurements, Metric, ratio_text
-from bench.parts import CLUSTER_PARTS, LINK_PARTS, SECURITY_PARTS, SPARK_PARTS
+from bench.parts import CLUSTER_PARTS, LINK_PARTS, PIPELINE_PARTS, SECURITY_PARTS, SPARK_PARTS
 from bench.process_stats import load_average
 
 DIRECTORY = Path(__file__).resolve().parent
@@ -79,6 +79,17 @@ SECTIONS = (
             "timed in a Spark that has run the same query on a little before. Ratios are of rows per second, round by",
             "round. The tour runs once, as `scripts/demo --tour`. The demo's job over the flights runs on Apache",
             "Kafka, too. Written by the command below.",
+        ),
+        "1 GB heap",
+    ),
+    Section(
+        "## Connectors and SQL",
+        PIPELINE_PARTS,
+        (
+            "`pybroker sql` and a supervisor of connectors, beside one pybroker and a PostgreSQL on this machine. A",
+            "question is timed from the shell, and so is Spark's script for the same. Rows go from files to a topic,",
+            "and from there to a table. Their processor time is that of broker, supervisor and PostgreSQL, and the",
+            "memory that of the supervisor and all its processes. Written by the command below.",
         ),
         "1 GB heap",
     ),

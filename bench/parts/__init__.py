@@ -48,8 +48,10 @@ FULL_ONLY = (
     "spark_connectors",
     "growth",
 )
-# Those of clusters, of security and quotas, of links, and of Spark: their figures have sections of their own.
+# Those of clusters, of security and quotas, of links, of Spark, of connectors and SQL: their figures have sections of
+# their own.
 CLUSTER_PARTS = frozenset(name for name in PARTS if name.startswith("cluster_"))
 SECURITY_PARTS = frozenset({"tls", "authorizer", "quotas"})
 LINK_PARTS = frozenset({"links"})
-SPARK_PARTS = frozenset(name for name in PARTS if name.startswith("spark"))
+PIPELINE_PARTS = frozenset({"spark_sql", "spark_connectors"})
+SPARK_PARTS = frozenset(name for name in PARTS if name.startswith("spark")) - PIPELINE_PARTS
