@@ -56,19 +56,24 @@ def postgres_type(kind: DataType) -> str:
 
 
 def copy_into(transaction: Transaction, table: str, rows: DataFrame) -> None:
-    """Make the transaction's own table of this name, and fill it; ``rows`` are computed twice, so have them kept.
-
-    Raises what PostgreSQL or a task of Spark's says.
-    """
+    """Make the transaction's own table of this name, and fill it.  Raises what PostgreSQL or a task of Spark's says."""
     columns = ", ".join(f"{quoted(field.name)} {postgres_type(field.dataType)}" for field in rows.schema)
     transaction.execute(f"CREATE TEMPORARY TABLE {quoted(table)} ({columns}) ON COMMIT DROP")
-    lines = rows.select(_line(rows).alias("line"))
+    # Kept, because how many pieces there are is known behind the last line.
+    lines = rows.select(_line(rows).alias("line")).persist()
+    try:
+        _copy(transaction, table, lines)
+    finally:
+        lines.unpersist()
+
+
+def _copy(transaction: Transaction, table: str, lines: DataFrame) -> None:
     (size,) = lines.agg(F.sum(F.octet_length("line"))).collect()[0]
     pieces = -(-(size or 0) // PIECE_BYTES)
     if pieces > 1:
         lines = lines.repartition(pieces)
-    jvm: Any = rows.sparkSession._jvm
-    gateway: Any = rows.sparkSession.sparkContext._gateway
+    jvm: Any = lines.sparkSession._jvm
+    gateway: Any = lines.sparkSession.sparkContext._gateway
     texts = getattr(lines._jdf, "as")(jvm.org.apache.spark.sql.Encoders.STRING()).toJavaRDD()
     every = range(texts.getNumPartitions())
     for group in [[each] for each in every] if pieces > 1 else [every]:

@@ -165,8 +165,10 @@ class _Handler:
     def _put_aside(self, decoded: DataFrame, epoch: int) -> None:
         bad = decoded.where("error is not null")
         if not self._work.tolerates_errors:
-            for row in bad.select("topic", "partition", "offset", "error").limit(1).collect():
-                raise RecordRefused(str(Refusal(row.topic, row.partition, row.offset, row.error)))
+            # A minimum has all partitions computed at once, where a first row has them computed one behind another.
+            (found,) = bad.agg(F.min(F.struct("topic", "partition", "offset", "error")).alias("first")).collect()
+            if found["first"] is not None:
+                raise RecordRefused(str(Refusal(*found["first"])))
             return
         self._write_letters(bad, "dead", epoch, "cannot be read or changed")
 
