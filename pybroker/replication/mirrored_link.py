@@ -181,11 +181,11 @@ class MirroredLink:
 
     def _learn(self, source: Source, response: Any) -> None:
         source.learn({broker.node_id: (broker.host, broker.port) for broker in response.brokers})
+        refused = {topic.topic_id: topic.error_code for topic in response.topics if topic.error_code}
+        for unplaced in self._unplaced.values() if refused else ():
+            if unplaced.topic_id in refused:
+                unplaced.on_unreached(f"the source says of its topic {error_name(refused[unplaced.topic_id])}")
         for topic in response.topics:
-            if topic.error_code:
-                for unplaced in self._unplaced.values():
-                    if unplaced.topic_id == topic.topic_id:
-                        unplaced.on_unreached(f"the source says of its topic {error_name(topic.error_code)}")
             for state in topic.partitions:
                 partition = self._unplaced.get((topic.topic_id, state.partition_index))
                 if partition is not None and not topic.error_code:

@@ -103,8 +103,13 @@ def carry_access(
 def _take_away(
     builder: ImageBuilder, config: LinkConfig, brought: Brought, acls: Sequence[Acl]
 ) -> Generator[None, None, Brought]:
-    """Remove what the link has brought and the source has no more; what it has brought of what is left."""
-    present, at_source = builder.view().acls, {acl.acl_id() for acl in acls}
+    """Remove what the link has brought and would bring no more; what it has brought of what is left.
+
+    Of a topic that is mirrored no more, but is here, it stays: its readers are.
+    """
+    topics = _mirrored_topics(builder, config)
+    at_source = {acl.acl_id() for acl in acls if _as_it_is_here(config, acl, topics) is not None}
+    present = builder.view().acls
     writable = _writable(builder, config)
     left = []
     for here, there in brought:
@@ -117,6 +122,11 @@ def _take_away(
             builder.remove_acl(here)
         yield
     return tuple(left)
+
+
+def _mirrored_topics(builder: ImageBuilder, config: LinkConfig) -> list[str]:
+    """The topics of the link, by their names at the source, sorted."""
+    return sorted(mirror.source_topic for mirror in builder.view().mirrors.values() if mirror.link == config.link)
 
 
 def _writable(builder: ImageBuilder, config: LinkConfig) -> set[str]:
@@ -140,7 +150,7 @@ def _carry_acls(
 ) -> Generator[None, None, tuple[Brought, list[str]]]:
     """What the link has brought by now, and the words for the rest."""
     present, writable = builder.view().acls, _writable(builder, config)
-    topics = sorted(mirror.source_topic for mirror in builder.view().mirrors.values() if mirror.link == config.link)
+    topics = [name for name in _mirrored_topics(builder, config) if config.mirrors(name)]
     wanted: dict[bytes, tuple[bytes, Acl]] = {}  # by their ids here: with those at the source
     left: Counter[str] = Counter()
     for acl in acls:

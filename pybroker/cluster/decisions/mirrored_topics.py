@@ -209,8 +209,9 @@ def follow_source(
         if mirror.link == link and not mirror.is_writable:
             _look_for_lost(builder, config, name, mirror, source)
     take_wishes(builder, config)
-    # What two links with prefixes see of each other is no fault, and keeps no other from being named.
-    named = sorted(refused.items(), key=lambda item: item[1] == _MIRRORED_THERE)
+    # What two links with prefixes see of each other is no fault, and keeps no other from being named; nor does a reason
+    # that had no room before, and is not asked for at this look.
+    named = sorted(refused.items(), key=lambda item: item[1] in (_MIRRORED_THERE, _SETTINGS_UNKNOWN))
     after = known._replace(
         source_cluster_id=source.cluster_id,
         problem="",

@@ -52,6 +52,10 @@ class Cluster(Protocol):
         """Whether there is such a partition, of any topic."""
         ...
 
+    def is_mirrored(self, topic: str) -> bool:
+        """Whether a topic is another cluster's, and takes no writes here."""
+        ...
+
 
 class MarkerSender:
     """``completed(partition, txn)`` is called when every partition of ``txn`` has its marker, or will never."""
@@ -131,6 +135,8 @@ class MarkerSender:
             self._completed(partition, txn)
 
     def _needs_another(self, target: TopicPartition, error: int) -> bool:
+        if error == ErrorCode.TOPIC_AUTHORIZATION_FAILED and not self._cluster.is_mirrored(target[0]):
+            return self._cluster.exists(target)  # what that broker knows is older, or newer, than what is known here
         return error not in _FATAL and self._cluster.exists(target)
 
     def _again(

@@ -60,6 +60,8 @@ END_TXN_FENCES = 2
 # The versions that only clients (or brokers) of transaction version 2 send.
 ADD_PARTITIONS_V2 = 4
 END_TXN_V2 = 5
+# From this version on clients know TRANSACTION_ABORTABLE (KIP-890).
+END_TXN_ABORTABLE = 4
 
 
 def known_error(error_code: int, api_version: int, fencing_version: int) -> int:
@@ -240,7 +242,11 @@ class TransactionCoordinator:
     # --- EndTxn ------------------------------------------------------------------------------------------------------
 
     def end_txn(self, request: EndTxnRequest, api_version: int, done: Done) -> None:
-        """EndTxn: answered as soon as the end is decided for good; the markers follow."""
+        """EndTxn: answered as soon as the end is decided for good; the markers follow.
+
+        A transaction that wrote to a topic which is mirrored by now (adopted by a cluster link) can only be aborted: it
+        would get no marker there.
+        """
 
         def answer(outcome: TransactionMetadata | int) -> None:
             if isinstance(outcome, TransactionMetadata):
@@ -255,6 +261,10 @@ class TransactionCoordinator:
         client_version = EPOCH_BUMP_VERSION if api_version >= END_TXN_V2 else NO_TRANSACTION_VERSION
 
         def operation(shard: TransactionCoordinatorShard, now_ms: int, new_id: int | None) -> Result:
+            written = shard.partitions_of(opened) if request.committed else ()
+            if any(self.is_mirrored(topic) for topic, _ in written):
+                knows_it = api_version >= END_TXN_ABORTABLE
+                return Result(ErrorCode.TRANSACTION_ABORTABLE if knows_it else ErrorCode.INVALID_TXN_STATE)
             return shard.end(opened, request.committed, client_version, new_id, self.transaction_version, now_ms)
 
         self._submit_with_id(self.partition_of(request.transactional_id), operation, answer)
@@ -303,6 +313,11 @@ class TransactionCoordinator:
     def exists(self, partition: TopicPartition) -> bool:
         """See ``Cluster.exists``."""
         return self._metadata.partition(*partition) is not None
+
+    def is_mirrored(self, topic: str) -> bool:
+        """See ``Cluster.is_mirrored``."""
+        mirror = self._metadata.image.mirrors.get(topic)
+        return mirror is not None and not mirror.is_writable
 
     # --- asking ------------------------------------------------------------------------------------------------------
 

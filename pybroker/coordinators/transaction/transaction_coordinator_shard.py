@@ -209,14 +209,24 @@ class TransactionCoordinatorShard:
             result.response = txn
         return result
 
+    def partitions_of(self, transaction: OpenTransaction) -> Collection[TopicPartition]:
+        """Those of a transaction that is open; none of any other."""
+        txn = self._ongoing(transaction)
+        return () if txn is None else txn.partitions
+
+    def _ongoing(self, transaction: OpenTransaction) -> TransactionMetadata | None:
+        txn = self.transactions.get(transaction.transactional_id)
+        is_it = txn is not None and txn.state == TransactionState.ONGOING and _transaction(txn) == transaction
+        return txn if is_it else None
+
     # --- what follows from an end ------------------------------------------------------------------------------------
 
     def abort(
         self, transaction: OpenTransaction, new_producer_id: int | None, server_version: int, now_ms: int
     ) -> Result:
         """Abort a transaction that timed out, unless it ended meanwhile."""
-        txn = self.transactions.get(transaction.transactional_id)
-        if txn is None or txn.state != TransactionState.ONGOING or _transaction(txn) != transaction:
+        txn = self._ongoing(transaction)
+        if txn is None:
             return Result(ErrorCode.NONE)
         return self._carry_out(decisions.fence(txn, new_producer_id, server_version, now_ms), server_version)
 
