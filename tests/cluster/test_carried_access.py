@@ -103,6 +103,29 @@ def test_two_links_with_prefixes_give_each_other_no_acls_of_each_others_mirrors(
     assert (acls_of(here), acls_of(there)) == ([acl("west.orders")], [acl("east.invoices")])
 
 
+def test_acls_that_two_links_have_given_each_other_before_go_away() -> None:
+    here, there = mirroring("orders", "west."), mirroring("invoices", "east.")
+    ways = link(topics="*", prefix="west.", acls="*"), link(topics="*", prefix="east.", acls="*")
+    names = ("east.orders", "west.east.orders"), ("west.orders", "east.west.orders")
+    for builder, (at_source, name) in ((here, names[0]), (there, names[1])):
+        builder.put_acl(acl(name))
+        brought = ((acl(name).acl_id(), acl(at_source).acl_id()),)
+        builder.put_link("west", LinkState(brought_acls=brought))
+    at_first = acls_of(there)
+    carried(ways[0], here, acls=[acl("orders"), acl("east.orders"), *at_first])
+    carried(ways[1], there, acls=[acl("invoices"), acl("west.orders")])
+    assert (acls_of(here), acls_of(there)) == ([acl("west.orders")], [acl("east.invoices")])
+
+
+def test_no_acl_comes_of_a_topic_that_is_left_out_and_one_that_came_stays() -> None:
+    config = link(topics="*", topics_exclude="secret", acls="*")
+    builder = mirroring("secret")
+    builder.put_mirror("orders", MirroredTopic("west", "orders"))
+    carried(link(topics="*", acls="*"), builder, acls=[acl("secret")])
+    carried(config, builder, acls=[acl("secret"), acl("secret", principal="User:bob"), acl("*")])
+    assert acls_of(builder) == [acl("orders"), acl("secret")]
+
+
 def test_a_prefix_that_no_topic_of_the_link_has_stays_at_the_source() -> None:
     builder = carried(link(acls="*"), mirroring("orders"), acls=[acl("pay", pattern_type=PatternType.PREFIXED)])
     assert acls_of(builder) == []

@@ -365,10 +365,15 @@ def test_what_the_source_refuses_is_told_and_stops_what_was_mirrored() -> None:
 
 def test_refused_topics_are_told_of_up_to_a_number() -> None:
     mirrors = [source_topic(f"t{number}", configs={MIRROR_STATE: MIRRORING}) for number in range(REFUSED_MAX + 2)]
-    builder = builder_of(*mirrors, source_topic("unknown", configs=None))
+    builder = builder_of()
+    end_of(create_topics(builder, [NewTopic("here", 1, 1)], rules()))
+    follow(builder, *mirrors, source_topic("here"))
     state = builder.view().links["west"]
     assert (len(state.refused), state.refused_more) == (REFUSED_MAX, 3)
-    assert state.refused[0][0] == "unknown"  # before those that are mirrored there, as they have to be
+    assert state.refused[0][0] == "here"  # before those that are mirrored there, as they have to be
+    # The next look does not ask for settings that it has seen.
+    follow(builder, *(each._replace(configs=None) for each in mirrors), source_topic("here"))
+    assert builder.view().links["west"] == state
     follow(builder, source_topic())
     assert (builder.view().links["west"].refused, builder.view().links["west"].refused_more) == ((), 0)
 

@@ -399,14 +399,49 @@ def test_a_partition_that_was_deleted_holds_nothing_up() -> None:
     assert cluster.state() == "CompleteCommit"
 
 
-@pytest.mark.parametrize("error", [ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TOPIC_AUTHORIZATION_FAILED])
-def test_a_partition_whose_producer_has_another_epoch_or_which_is_mirrored_holds_nothing_up(error: ErrorCode) -> None:
+def test_a_partition_whose_producer_has_another_epoch_holds_nothing_up() -> None:
     cluster = Cluster()
     producer = cluster.producer()
     cluster.add_for(producer, T0)
-    cluster.markers.errors[T0] = [error]
+    cluster.markers.errors[T0] = [ErrorCode.INVALID_PRODUCER_EPOCH] * 100
     cluster.end(producer)
     assert cluster.state() == "CompleteCommit"
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_partition_that_has_come_to_be_mirrored_holds_nothing_up(commit: bool) -> None:
+    cluster = Cluster()
+    producer = cluster.producer()
+    cluster.add_for(producer, T0)
+    cluster.markers.errors[T0] = [ErrorCode.KAFKA_STORAGE_ERROR, *[ErrorCode.TOPIC_AUTHORIZATION_FAILED] * 100]
+    cluster.end(producer, commit=commit)
+    cluster.mirror_topic("t")
+    cluster.world.advance(RETRY_MS)
+    assert cluster.state() == ("CompleteCommit" if commit else "CompleteAbort")
+
+
+def test_a_broker_that_does_not_know_yet_that_a_topic_takes_writes_is_asked_again() -> None:
+    cluster = Cluster()
+    producer = cluster.producer()
+    cluster.add_for(producer, T0)
+    cluster.markers.errors[T0] = [ErrorCode.TOPIC_AUTHORIZATION_FAILED] * 3
+    cluster.end(producer)
+    assert cluster.state() == "PrepareCommit"
+    cluster.world.advance(3 * RETRY_MS)
+    assert cluster.state() == "CompleteCommit"
+    assert cluster.markers.errors[T0] == []
+
+
+@pytest.mark.parametrize(("version", "error"), [(5, ErrorCode.TRANSACTION_ABORTABLE), (3, ErrorCode.INVALID_TXN_STATE)])
+def test_a_transaction_in_a_topic_that_is_mirrored_by_now_can_only_be_aborted(version: int, error: ErrorCode) -> None:
+    cluster = Cluster()
+    producer = cluster.producer()
+    cluster.add_for(producer, T0, T1)
+    cluster.mirror_topic("t")
+    assert cluster.end(producer, version=version).error_code == error
+    assert cluster.state() == "Ongoing"
+    assert cluster.end((producer[0], producer[1] + 7), version=version).error_code != error
+    assert cluster.end(producer, commit=False, version=version).error_code == 0
 
 
 def test_markers_wait_until_the_decision_is_committed() -> None:

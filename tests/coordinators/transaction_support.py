@@ -11,6 +11,7 @@ from typing import Any
 
 from pybroker.cluster.image.cluster_image import ClusterImage, ImageDelta, PartitionImage, TopicImage
 from pybroker.cluster.image.coordinator_table import TRANSACTIONS
+from pybroker.cluster.image.link_states import MirroredTopic
 from pybroker.cluster.image.metadata_cache import MetadataCache
 from pybroker.cluster.image.supported_features import TRANSACTION_VERSION
 from pybroker.config.broker import BrokerConfig
@@ -197,6 +198,17 @@ class Cluster:
             ClusterImage(epoch=before.epoch + 1, features=before.features, topics_by_name=left),
             ImageDelta(topics_deleted=(gone,)),
         )
+
+    def mirror_topic(self, name: str) -> None:
+        """A cluster link has it from now on."""
+        before = self.metadata.image
+        after = ClusterImage(
+            epoch=before.epoch + 1,
+            features=before.features,
+            topics_by_name=before.topics_by_name,
+            mirrors={name: MirroredTopic("west", name)},
+        )
+        self.metadata.apply(after, ImageDelta())
 
     # --- requests -------------------------------------------------------------------------------------------------
 
