@@ -212,6 +212,11 @@ class Service:
 
 
 def absolute(directory: Path) -> str:
-    """A directory of checkpoints as Spark has it, which would take %20 for these three characters."""
+    """A directory of checkpoints as Spark has it, which would take %20 for these three characters.
+
+    Where an earlier version was given a name with a blank it was kept with %20; checkpoints that stand there stay.
+    """
     directory.mkdir(parents=True, exist_ok=True)
-    return f"file://{directory.resolve()}"
+    path = directory.resolve()
+    former = Path(path.as_uri().removeprefix("file://"))
+    return f"file://{former if former.is_dir() else path}"
