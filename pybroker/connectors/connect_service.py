@@ -214,7 +214,7 @@ class Service:
 def absolute(directory: Path) -> str:
     """A directory of checkpoints as Spark has it, which would take %20 for these three characters.
 
-    Where an earlier version was given a name with a blank it was kept with %20; checkpoints that stand there stay.
+    An earlier version kept checkpoints below a name with %20 where it has a blank; such a directory stays in use.
     """
     directory.mkdir(parents=True, exist_ok=True)
     path = directory.resolve()
