@@ -212,6 +212,11 @@ class Service:
 
 
 def absolute(directory: Path) -> str:
-    """A directory of checkpoints as Spark has it, which would take %20 for these three characters."""
+    """A directory of checkpoints as Spark has it, which would take %20 for these three characters.
+
+    An earlier version kept checkpoints below a name with %20 where it has a blank; such a directory stays in use.
+    """
     directory.mkdir(parents=True, exist_ok=True)
-    return f"file://{directory.resolve()}"
+    path = directory.resolve()
+    former = Path(path.as_uri().removeprefix("file://"))
+    return f"file://{former if former.is_dir() else path}"

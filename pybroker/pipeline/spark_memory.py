@@ -13,8 +13,10 @@ finds them, because Java refuses two collectors.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +39,15 @@ _BOUNDS = ("spark.driver.memory", "SPARK_DRIVER_MEMORY")
 # A collector, or where the heap begins or ends.
 _HEAP_OPTION = re.compile(r"-XX:\+Use\w*GC\b|-Xm[sx]|-XX:(Initial|Max)(HeapSize|RAM)")
 _BETWEEN = re.compile(r"\s*[=:\s]\s*")
+_ARGUMENTS = {"--driver-memory": "spark.driver.memory", "--driver-java-options": "spark.driver.extraJavaOptions"}
+_OF_SHELL = re.compile(r"(?:^|\s)#.*")
+_BOUND_OF_SHELL = re.compile(r"\bSPARK_DRIVER_MEMORY\+?=")
 
 
 def java_options(settings: Mapping[str, Any], environment: Mapping[str, str]) -> str:
     """Options for the JVM, before the user's; none where the user sets its heap's bound, its begin or its collector."""
-    for name, said in (*_file_settings(environment), *environment.items(), *settings.items()):
+    arguments = _argument_settings(environment.get("PYSPARK_SUBMIT_ARGS", ""))
+    for name, said in (*_file_settings(environment), *arguments, *environment.items(), *settings.items()):
         if name in _BOUNDS or (name in _OPTIONS_OF and _HEAP_OPTION.search(str(said))):
             return ""
     return f"-XX:+UseSerialGC -Xms{INITIAL_HEAP}"
@@ -54,13 +60,47 @@ def spare_malloc(environment: MutableMapping[str, str]) -> None:
 
 
 def _file_settings(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """What `spark-defaults.conf` says, as properties of Java."""
+    """What the files of Spark's configuration say."""
     home = environment.get("SPARK_HOME")
     directory = environment.get("SPARK_CONF_DIR") or (home and f"{home}/conf")
     if not directory:
         return
+    yield from _properties(Path(directory, "spark-defaults.conf"))
+    for line in _lines(Path(directory, "java-opts")):
+        yield "SPARK_SUBMIT_OPTS", line
+    # A shell may put options together of variables, so that any line may be of ours.
+    for line in _lines(Path(directory, "spark-env.sh")):
+        told = _OF_SHELL.sub("", line)
+        yield ("SPARK_DRIVER_MEMORY" if _BOUND_OF_SHELL.search(told) else "SPARK_SUBMIT_OPTS"), told
+
+
+def _argument_settings(text: str) -> Iterator[tuple[str, str]]:
+    """What arguments of `spark-submit` say, as PySpark takes them from the environment."""
+    try:
+        words = shlex.split(text)
+    except ValueError:  # PySpark says so itself
+        return
+    parts = [part for word in words for part in (word.split("=", 1) if word.startswith("--") else [word])]
+    for option, said in pairwise(parts):
+        if option in ("--conf", "-c"):
+            name, _, value = said.partition("=")
+            yield name.strip(), value
+        elif option in _ARGUMENTS:
+            yield _ARGUMENTS[option], said
+        elif option == "--properties-file":
+            yield from _properties(Path(said))
+
+
+def _properties(path: Path) -> Iterator[tuple[str, str]]:
+    """What a file of Java's properties says."""
+    for line in _lines(path):
+        name, *said = _BETWEEN.split(line.strip(), maxsplit=1)
+        if said and not name.startswith("#"):
+            yield name, said[0]
+
+
+def _lines(path: Path) -> list[str]:
+    """A file's lines, those that are continued as one; none where it cannot be read."""
     with suppress(OSError, UnicodeDecodeError):
-        for line in Path(directory, "spark-defaults.conf").read_text(encoding="utf-8").splitlines():
-            name, *said = _BETWEEN.split(line.strip(), maxsplit=1)
-            if said and not name.startswith("#"):
-                yield name, said[0]
+        return path.read_text(encoding="utf-8").replace("\\\n", "").splitlines()
+    return []

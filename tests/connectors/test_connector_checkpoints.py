@@ -39,6 +39,15 @@ def test_a_sink_of_files_finds_its_checkpoint_by_any_name_and_directory(tmp_path
     assert has_batches(checkpoints.of(name, 1))
 
 
+def test_checkpoints_of_a_directory_whose_name_was_kept_with_percent_signs_stay_there(tmp_path: Path) -> None:
+    """Else each connector would begin anew, and write again what it has written."""
+    data, former = tmp_path / "the data é", tmp_path / "the%20data%20%C3%A9"
+    assert absolute(data) == f"file://{data}"
+    former.mkdir()
+    assert absolute(data) == f"file://{former}" == data.as_uri()
+    assert absolute(tmp_path / "data") == f"file://{tmp_path / 'data'}"
+
+
 def test_runs_before_a_number_lose_their_checkpoint(checkpoints: Checkpoints) -> None:
     made = make(checkpoints, "a b", 1, 2, 10)
     other = make(checkpoints, "a", 1)

@@ -6,6 +6,8 @@ import logging
 
 import pytest
 
+from pybroker.connectors.declared import config_keys
+from pybroker.connectors.declared.config_keys import Key, KeyType
 from pybroker.connectors.declared.plugin_kinds import kind_named
 from pybroker.connectors.state.hidden_values import HiddenValues
 from pybroker.connectors.state.worker_settings import Found
@@ -71,3 +73,21 @@ def test_lines_of_the_log_and_tracebacks_have_no_value(caplog: pytest.LogCapture
     assert "ValueError: unknown url: ${file:/s:url}" in caplog.text
     log.warning("%s", URL)
     assert "hun" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("url", "is_shown"),
+    [
+        ("https://wonder7land@h/items", False),
+        ("https://ann:wonder7land@h", False),
+        ("https://ann:wonder?7land@h", False),
+        ("https://h/items?token=x", False),
+        ("https://h/items?by=a@b", True),
+        ("https://h/~a@b", True),
+        ("https://h#a@b", True),
+    ],
+)
+def test_a_url_with_a_user_is_not_quoted(url: str, is_shown: bool) -> None:
+    (told,) = Key("url", KeyType.STRING, "", check=lambda _: "it is none").errors(url)
+    assert told == f"Invalid value {url if is_shown else '[hidden]'} for configuration url: it is none"
+    assert config_keys.hidden("other.url", url) == (url if is_shown else "[hidden]")

@@ -176,6 +176,13 @@ def test_a_request_has_so_many_bytes_unless_one_document_has_more() -> None:
         assert (server.asked, len(server.documents)) == (5, 7)
 
 
+def test_bytes_of_a_request_are_those_that_are_sent() -> None:
+    text = json.dumps({"text": "é" * 3_000_000}, ensure_ascii=False)
+    with BulkServer() as server:
+        assert send(sink(server.url), *({**row(offset, {}), "document": text} for offset in range(3))) == []
+        assert (server.asked, len(server.documents)) == (3, 3)
+
+
 def test_what_a_server_says_of_a_document_is_told_up_to_a_bound() -> None:
     """It is a header of the dead letter, which must not become too large for its topic."""
     nested: list[Any] = []

@@ -30,6 +30,18 @@ def test_without_a_key_all_rows_are_added() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("kind", "of_bytes", "item"),
+    [("bytea[]", True, "decode(item, 'base64')"), ("bytea[]", False, "item"), ("text[]", True, "item")],
+)
+def test_only_bytes_of_a_list_are_made_of_base64(kind: str, of_bytes: bool, item: str) -> None:
+    from pybroker.connectors.kinds.jdbc_sink import takeover
+
+    (statement,) = takeover("s", "t", {"parts": kind}, [], lists={"parts": of_bytes})
+    elements = f'ARRAY(SELECT {item} FROM jsonb_array_elements_text("parts"::jsonb) AS item)'
+    assert f'CASE WHEN "parts" IS NOT NULL THEN {elements}::{kind} END' in statement
+
+
 def test_a_table_of_keys_alone_is_not_updated() -> None:
     from pybroker.connectors.kinds.jdbc_sink import takeover
 

@@ -262,6 +262,18 @@ def test_lines_that_are_no_rows_are_dead_letters_once_though_the_supervisor_is_k
     wait_until(lambda: "lines that are no rows: " in str(world.status(name)["tasks"][0].get("remark")), "the remark")
 
 
+def test_a_long_line_that_is_no_row_is_a_dead_letter_without_its_number(world: World) -> None:
+    name = "long-lines"
+    world.broker.create_topic(f"{name}-dead")
+    lines = ["no json", "x" * 2_000, "x" * 2_001, '{"id":1}']
+    arrive(world.directory / name, "a.json", "".join(f"{line}\n" for line in lines))
+    dead = {"errors.tolerance": "all", "errors.deadletterqueue.topic.name": f"{name}-dead"}
+    world.put(name, **files(world, name, "json", **dead))
+    wait_until(lambda: values(world, name) and len(values(world, f"{name}-dead")) >= 3, "all lines")
+    headers = {each.value().decode(): dict(each.headers()) for each in values(world, f"{name}-dead")}
+    assert [headers[line].get("__connect.errors.line") for line in lines[:3]] == [b"1", b"2", None]
+
+
 def number_in(line: bytes) -> int:
     """Of a line that is no row."""
     (found,) = re.findall(rb"no (\d+)", line)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from pybroker.connectors.kinds import line_places
-from pybroker.connectors.kinds.line_places import numbers_of
+from pybroker.connectors.kinds.line_places import can_be_searched, numbers_of
 
 
 @pytest.fixture
@@ -36,3 +38,33 @@ def test_a_line_of_a_file_that_cannot_be_read_here_has_no_number(file: Path, mon
     assert numbers_of((file.parent / "gone").as_uri(), {"x"}) == {}
     monkeypatch.setattr(line_places, "_BYTES_MAX", 3)
     assert numbers_of(file.as_uri(), {"no row"}) == {}
+
+
+def test_a_large_file_is_not_searched(tmp_path: Path) -> None:
+    large = tmp_path / "a.csv"
+    with large.open("wb") as made:
+        made.truncate(64 << 20)
+    assert can_be_searched(large.as_uri())
+    with large.open("ab") as made:
+        made.write(b"x")
+    assert not can_be_searched(large.as_uri())
+
+
+class NoSpark:
+    """A session that is asked for nothing."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f"Spark is asked for {name}")
+
+
+@pytest.mark.parametrize("file", ["large", "gone"])
+def test_spark_reads_no_file_once_more_in_which_no_line_would_be_found(
+    file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("pyspark")
+    from pybroker.connectors.kinds.file_source import _line_of
+
+    (tmp_path / "large").write_text("no row\n")
+    monkeypatch.setattr(line_places, "_BYTES_MAX", 3)
+    work: Any = SimpleNamespace(spark=NoSpark())
+    assert _line_of(work, f"Encountered error while reading file {(tmp_path / file).as_uri()}. ") == ""

@@ -68,8 +68,22 @@ def test_lists_become_arrays_of_the_table(postgres: Postgres) -> None:
         f"FROM (VALUES {rows}) AS given (id, tags, counts)"
     )
     types = {"id": "integer", "tags": "text[]", "counts": "integer[]"}
-    postgres.sql(";\n".join(takeover("staged_arrays", "arrays", types, [], lists=["tags", "counts"])))
+    postgres.sql(";\n".join(takeover("staged_arrays", "arrays", types, [], lists={"tags": False, "counts": False})))
     assert postgres.sql("SELECT * FROM arrays ORDER BY id") == ["""1|{b,a,NULL,"it's {x}"}|{3,1}""", "2|{}|", "3||{}"]
+
+
+def test_lists_of_bytes_are_no_base64_in_an_array_of_bytes(postgres: Postgres) -> None:
+    from pybroker.connectors.kinds.jdbc_sink import takeover
+
+    postgres.sql("CREATE TABLE files (id integer, parts bytea[], texts bytea[], shown text[])")
+    postgres.sql(f"CREATE TABLE staged_files (id bigint, parts text, texts text, shown text, {PLACES})")
+    listed = """'["AP8=",null]'"""
+    postgres.sql(f"""INSERT INTO staged_files VALUES (1, {listed}, '["AP8="]', {listed}, 't', 1, 1, NULL, false)""")
+    types = {"id": "integer", "parts": "bytea[]", "texts": "bytea[]", "shown": "text[]"}
+    lists = {"parts": True, "texts": False, "shown": True}
+    postgres.sql(";\n".join(takeover("staged_files", "files", types, [], lists=lists)))
+    read = "SELECT encode(parts[1], 'hex'), parts[2] IS NULL, encode(texts[1], 'escape'), shown FROM files"
+    assert postgres.sql(read) == ["00ff|t|AP8=|{AP8=,NULL}"]
 
 
 def test_rows_that_are_refused_are_noted_with_the_reason_and_the_others_are_taken(postgres: Postgres) -> None:

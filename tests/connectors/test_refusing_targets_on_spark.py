@@ -87,6 +87,17 @@ def test_topics_that_have_one_table_are_all_there(world: World) -> None:
     wait_until(lambda: world.sql(read) == ["north|50|50", "south|50|50"], "the rows of both topics")
 
 
+def test_lists_of_times_keep_microseconds_and_lists_of_bytes_are_bytes(world: World) -> None:
+    world.sql("CREATE TABLE listed (id bigint, times timestamptz[], parts bytea[])")
+    world.broker.create_topic("listed")
+    world.send("listed", '{"id":1,"times":["2024-05-06T07:08:09.123456Z"],"parts":["AP8="]}')
+    schema = {"value.converter.schema": "id bigint, times array<timestamp>, parts array<binary>"}
+    world.put("listed", **world.sink("listed", "listed", **OFTEN, **schema))
+    exact = "times[1] = '2024-05-06T07:08:09.123456Z'"
+    wait_until(lambda: world.sql("SELECT count(*) FROM listed") == ["1"], "the row")
+    assert world.sql(f"SELECT {exact}, encode(parts[1], 'hex') FROM listed") == ["t|00ff"]
+
+
 def test_documents_that_a_server_refuses_are_dead_letters_and_the_others_are_there(world: World) -> None:
     for topic in ("documents", "documents-dead"):
         world.broker.create_topic(topic)

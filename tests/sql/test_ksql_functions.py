@@ -172,6 +172,12 @@ def test_expression_of_ksqldb_is_spark_s_in_a_standing_query(expression: str, fo
     assert spark(expression).startswith(found)
 
 
+@pytest.mark.timeout(60)
+def test_text_that_begins_as_a_number_is_told_from_one_at_once() -> None:
+    text = "1" * 30 + "_"
+    assert spark(f"a + '{text}'") == f"a || '{text}'"
+
+
 @pytest.mark.parametrize(
     ("expression", "why"),
     [

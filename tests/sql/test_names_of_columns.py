@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from pybroker.sql.declared import inference
 from tests.sql.test_session import ORDERS, World
 
 
@@ -53,3 +54,20 @@ def test_function_without_such_arguments_is_refused_in_one_sentence(world: World
 def test_declaration_has_no_column_that_every_record_has(world: World) -> None:
     told = world.refusal("CREATE STREAM o (_Offset BIGINT) WITH (topic='orders', format='json')")
     assert told == "o: _Offset is a column that every record has, whatever its value says"
+
+
+def test_field_that_comes_after_the_first_samples_has_its_case(world: World) -> None:
+    world.cluster.produce("late", [{"Id": 1}])
+    world.ask("CREATE STREAM late (k VARCHAR KEY, id BIGINT, name VARCHAR) WITH (topic='late', format='json')")
+    assert world.ask("SELECT id, name FROM late") == [{"id": 1, "name": None}]
+    world.cluster.produce("late", [{"Id": 2, "Name": "b"}])
+    assert world.ask("SELECT id, name FROM late WHERE id = 2") == [{"id": 2, "name": "b"}]
+
+
+def test_fields_are_sampled_once_where_all_declared_columns_are_among_them(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.ask("CREATE STREAM o (k VARCHAR KEY, ID BIGINT) WITH (topic='orders', format='json')")
+    world.ask("SELECT id FROM o LIMIT 1")
+    monkeypatch.setattr(inference, "field_names", lambda *_: pytest.fail("fields are sampled again"))
+    world.ask("SELECT id FROM o LIMIT 1")

@@ -21,8 +21,8 @@ HIDDEN: Final = "[hidden]"
 _BITS = {"INT": 31, "LONG": 63}
 # What Python takes for a number may have underscores, or digits of other scripts.
 _WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,19}")
-# Of a URL: a parameter, or a user with a password.
-_HOLDS_A_SECRET = re.compile(r"(?i)passw|secret|token|://[^/]*:[^/]*@")
+# Of a URL: a parameter, or a user, who may be a token, or have a password of any characters.
+_HOLDS_A_SECRET = re.compile(r"(?i)passw|secret|token|://[^/?#]*@|://[^/]*:[^/]*@")
 _OF_SECRETS: Final = re.compile(r"(?i)passw|secret|token|jaas\.config|(^|[._])key\.material")
 
 

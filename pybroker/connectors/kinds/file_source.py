@@ -22,6 +22,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pybroker.connectors.declared.common_keys import DEAD_LETTERS
 from pybroker.connectors.declared.transforms import transforms_of
 from pybroker.connectors.kinds.connector_runs import QueryRun, Run, Work
+from pybroker.connectors.kinds.line_places import can_be_searched
 from pybroker.connectors.kinds.lines_passed_over import FILE, NO_ROW, CountedLines, LineLetters, line_numbers
 from pybroker.connectors.kinds.record_forms import records_of, transformed, with_own_columns
 from pybroker.pipeline.spark_names import spark_name
@@ -64,7 +65,8 @@ class _StrictRun(QueryRun):
 
 def _line_of(work: Work, said: str) -> str:
     """Which line is no row; the file is read once more, because Spark's error has its name, and not the line."""
-    if (file := _FILE.search(said)) is None:
+    # The supervisor's thread waits for it, so that a file in which no line would be found is not read.
+    if (file := _FILE.search(said)) is None or not can_be_searched(file[1]):
         return ""
     # Else a name with a bracket would be a pattern.
     reader = _reading(work, work.spark.read.option("__globPaths__", "false"), passes_over=True)

@@ -89,7 +89,7 @@ def _asked_pause_s(header: str | None) -> float:
         return float(text[:10])
     try:
         moment = parsedate_to_datetime(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         return 0.0
     return (moment.replace(tzinfo=moment.tzinfo or UTC) - datetime.now(UTC)).total_seconds()
 

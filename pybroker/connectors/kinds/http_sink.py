@@ -56,12 +56,11 @@ class _Document:
     topic: str
     partition: int
     offset: int
-    lines: tuple[str, ...]
+    lines: bytes
 
     @property
     def size(self) -> int:
-        """Characters, of which UTF-8 has one byte or some."""
-        return sum(map(len, self.lines))
+        return len(self.lines)
 
     def refused(self, reason: str) -> Refusal:
         return Refusal(self.topic, self.partition, self.offset, f"{TARGET}: {reason}")
@@ -119,8 +118,8 @@ class _HttpSink:
         if self._by_key:
             action |= {"version": row["_offset"], "version_type": "external"}
         if self._by_key and row["is_gone"]:
-            return _Document(*place, (json.dumps({"delete": action}),))
-        return _Document(*place, (json.dumps({"index": action}), row["document"]))
+            return _Document(*place, _lines(json.dumps({"delete": action})))
+        return _Document(*place, _lines(json.dumps({"index": action}), row["document"]))
 
     def _send(self, documents: Sequence[_Document]) -> list[Refusal]:
         """Those that are refused; a request that is refused as a whole is sent again by halves."""
@@ -133,7 +132,7 @@ class _HttpSink:
         return self._send(documents[:half]) + self._send(documents[half:])
 
     def _taken(self, documents: Sequence[_Document]) -> list[Refusal]:
-        body = "".join(f"{line}\n" for each in documents for line in each.lines).encode()
+        body = b"".join(each.lines for each in documents)
         return waited_for(self._work, self._url, partial(self._sent, body, documents))
 
     def _sent(self, body: bytes, documents: Sequence[_Document]) -> list[Refusal]:
@@ -180,6 +179,10 @@ def _bulk(url: str) -> str:
     """Where a server takes bulk requests: below its path, before its query; a fragment is not sent."""
     path, mark, query = url.strip().partition("#")[0].partition("?")
     return f"{path.rstrip('/')}/_bulk{mark}{query}"
+
+
+def _lines(*lines: str) -> bytes:
+    return "".join(f"{line}\n" for line in lines).encode()
 
 
 def _outcome(item: Any) -> Any:

@@ -10,13 +10,14 @@ Owns the statements; `refused_rows` has those for rows that PostgreSQL refuses. 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StructType
 
 from pybroker.connectors.kinds.connector_databases import database_of
 from pybroker.connectors.kinds.connector_runs import RecordRefused, Run, Work
@@ -39,6 +40,7 @@ from pybroker.connectors.kinds.sink_queries import start_sink
 from pybroker.pipeline.postgres_copy import copy_into, lacks, postgres_type
 from pybroker.pipeline.postgres_text import identifier, literal, quoted
 from pybroker.pipeline.spark_names import spark_name
+from pybroker.pipeline.streams.columns import TIME_FORMATS
 
 _EPOCHS = "pybroker_connect_epochs"
 _DELETED = "staged_is_deleted"
@@ -93,11 +95,14 @@ class _JdbcSink:
 
     def _write_table(self, rows: DataFrame, table: str, epoch: int) -> list[Refusal]:
         columns = [name for name in fields_of(rows) if name != _DELETED]
-        nested = [name for name in columns if isinstance(rows.schema[name].dataType, (ArrayType, MapType, StructType))]
-        plain = rows.withColumns({name: F.to_json(spark_name(name)) for name in nested}) if nested else rows
+        kinds = {name: rows.schema[name].dataType for name in columns}
+        nested = [name for name, kind in kinds.items() if isinstance(kind, (ArrayType, MapType, StructType))]
+        texts = {name: F.to_json(spark_name(name), TIME_FORMATS) for name in nested}
+        plain = rows.withColumns(texts) if texts else rows
         staged = plain.select(*_staged(rows, columns, self._keys if self._is_upsert else []))
-        types = {name: _type_of(rows.schema[name].dataType) for name in columns}
-        lists = [name for name in columns if isinstance(rows.schema[name].dataType, ArrayType)]
+        types = {name: _type_of(kind) for name, kind in kinds.items()}
+        arrays = {name: kind.elementType for name, kind in kinds.items() if isinstance(kind, ArrayType)}
+        lists = {name: isinstance(element, BinaryType) for name, element in arrays.items()}
         query = query_of(rows)
         failures = 0
         while True:
@@ -116,7 +121,7 @@ class _JdbcSink:
         staged: DataFrame,
         table: str,
         types: Mapping[str, str],
-        lists: Sequence[str],
+        lists: Mapping[str, bool],
         query: str,
         epoch: int,
     ) -> list[Refusal]:
@@ -199,16 +204,19 @@ def takeover(
     types: Mapping[str, str],
     keys: Sequence[str],
     condition: str = "TRUE",
-    lists: Collection[str] = (),
+    lists: Mapping[str, bool] = MappingProxyType({}),
 ) -> list[str]:
     """The statements that take rows over: by ``keys`` the last one of each, or all where there are none.
 
-    ``lists`` are columns whose values are lists of JSON, which an array of PostgreSQL is made of.
+    ``lists`` are columns whose values are lists of JSON, which an array of PostgreSQL is made of.  Each has whether
+    Spark's values are bytes, of which JSON has base64.
     """
     columns = ", ".join(map(quoted, types))
     # The staging table has Spark's types: of a column of PostgreSQL's own, such as uuid or jsonb, text.
     typed = ", ".join(
-        _array(quoted(name), kind) if name in lists and kind.endswith("[]") else f"{quoted(name)}::{kind}"
+        _array(quoted(name), kind, of_bytes=lists[name])
+        if name in lists and kind.endswith("[]")
+        else f"{quoted(name)}::{kind}"
         for name, kind in types.items()
     )
     target = identifier(table)
@@ -229,8 +237,9 @@ def takeover(
     ]
 
 
-def _array(column: str, kind: str) -> str:
-    elements = f"ARRAY(SELECT jsonb_array_elements_text({column}::jsonb))"
+def _array(column: str, kind: str, *, of_bytes: bool) -> str:
+    item = "decode(item, 'base64')" if of_bytes and kind == "bytea[]" else "item"
+    elements = f"ARRAY(SELECT {item} FROM jsonb_array_elements_text({column}::jsonb) AS item)"
     return f"CASE WHEN {column} IS NOT NULL THEN {elements}::{kind} END"
 
 

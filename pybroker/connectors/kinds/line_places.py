@@ -1,7 +1,7 @@
 """Where lines stand in files: Spark's readers of CSV and JSON tell a line's file and its text, and not its number.
 
 Owns the search, by reading a file from its beginning.  Lines end as Spark's readers have it.  Where a file is not read
-by ``file:``, is packed, or is very large, there is no number.
+by ``file:``, is packed, or is large, there is no number.
 """
 
 from __future__ import annotations
@@ -11,9 +11,18 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-_BYTES_MAX: Final = 1 << 30
+# The search is done by threads that others wait for.
+_BYTES_MAX: Final = 64 << 20
 # Of one text, which may stand in a file any number of times.
 _NUMBERS_MAX: Final = 10
+
+
+def can_be_searched(file: str) -> bool:
+    """Whether lines of the file may be found, as far as its name and its size say."""
+    try:
+        return urlsplit(file).scheme == "file" and _path_of(file).stat().st_size <= _BYTES_MAX
+    except OSError:
+        return False
 
 
 def numbers_of(file: str, texts: Collection[str], *, has_header: bool = False) -> Mapping[str, Sequence[int]]:
@@ -22,12 +31,10 @@ def numbers_of(file: str, texts: Collection[str], *, has_header: bool = False) -
     ``file`` is as Spark names it.  A header is no line that is searched for.
     """
     found: dict[str, list[int]] = {}
-    parts = urlsplit(file)
-    path = Path(unquote(parts.path))
+    if not can_be_searched(file):
+        return {}
     try:
-        if parts.scheme != "file" or path.stat().st_size > _BYTES_MAX:
-            return {}
-        with path.open(encoding="utf-8", errors="replace") as lines:
+        with _path_of(file).open(encoding="utf-8", errors="replace") as lines:
             for number, line in enumerate(lines, 1):
                 text = line.removesuffix("\n")
                 if text in texts and not (has_header and number == 1):
@@ -37,3 +44,7 @@ def numbers_of(file: str, texts: Collection[str], *, has_header: bool = False) -
     except OSError:
         return {}
     return found
+
+
+def _path_of(file: str) -> Path:
+    return Path(unquote(urlsplit(file).path))

@@ -36,6 +36,8 @@ NO_ROW: Final = "_pybroker_no_row"
 FILE: Final = "_pybroker_file"
 # Lines of a micro-batch that are searched for in their files.
 _SEARCHED_MAX: Final = 10_000
+# Of such a line: so many go to the driver, where Spark takes no result of more than 1 GB.
+_TEXT_MAX: Final = 2_000
 
 _log = logging.getLogger(__name__)
 
@@ -124,9 +126,10 @@ class LineLetters(_Lines):
         return _rows(found)
 
     def _places(self, bad: DataFrame) -> list[tuple[str, str, Sequence[int]]]:
-        """The files, texts and numbers of lines that are no rows; those of the first ones, where they are many."""
+        """The files, texts and numbers of lines that are no rows; of the first ones that are no longer than a bound."""
         texts: dict[str, set[str]] = {}
-        for file, text in bad.select(FILE, NO_ROW).limit(_SEARCHED_MAX).collect():
+        short = bad.where(F.length(NO_ROW) <= _TEXT_MAX)
+        for file, text in short.select(FILE, NO_ROW).limit(_SEARCHED_MAX).collect():
             texts.setdefault(file, set()).add(text)
         found = {file: line_numbers(self.work, file, wanted) for file, wanted in texts.items()}
         return [(file, text, numbers) for file, of_file in found.items() for text, numbers in of_file.items()]

@@ -22,7 +22,8 @@ TABLE_COLUMNS = ("key", "value", "timestamp")
 LEFT, RIGHT = "left", "right"
 
 _VALUE = "value"
-_FORMATS = {
+# Times in JSON with microseconds, of which Spark would else write milliseconds.
+TIME_FORMATS = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
@@ -51,7 +52,7 @@ def text_of(frame: DataFrame, name: str) -> Column:
 
 def as_text(value: Column, kind: DataType, name: str) -> Column:
     """A value as text, null for none; ``name`` is what errors call it, "" for a struct of a row's columns."""
-    return F.when(value.isNotNull(), F.to_json(F.struct(checked(value, kind, name).alias(_VALUE)), _FORMATS))
+    return F.when(value.isNotNull(), F.to_json(F.struct(checked(value, kind, name).alias(_VALUE)), TIME_FORMATS))
 
 
 def checked(value: Column, kind: DataType, name: str) -> Column:
@@ -65,7 +66,7 @@ def checked(value: Column, kind: DataType, name: str) -> Column:
 
 def from_text(text: Column, kind: DataType) -> Column:
     """The value that `as_text` has made text of."""
-    return F.from_json(text, StructType([StructField(_VALUE, kind)]), _FORMATS).getField(_VALUE)
+    return F.from_json(text, StructType([StructField(_VALUE, kind)]), TIME_FORMATS).getField(_VALUE)
 
 
 def place(frame: DataFrame) -> list[Column]:

@@ -120,12 +120,17 @@ class Context:
             return replace(declared, columns=self._inferred(declared.topic).columns)
         if declared.format is not Format.JSON:
             return declared
+        names = self.catalog.fields(declared.topic)
+        known = {name.lower() for name in names}
+        if all(column.is_key or column.name.lower() in known for column in declared.columns):
+            return declarations.with_names_of(declared, names)
         try:
-            names = self.catalog.fields(declared.topic) or inference.field_names(self.cluster, declared.topic)
+            sampled = inference.field_names(self.cluster, declared.topic)
         except Interrupted:
             raise
         except Exception:  # whatever the cluster says: a statement that needs records tells it
-            return declared
+            sampled = ()
+        names = tuple(dict.fromkeys((*names, *sampled)))
         self.catalog.remember_fields(declared.topic, names)
         return declarations.with_names_of(declared, names)
 

@@ -34,8 +34,8 @@ _SHIFTS: Final = {
     "timestampsub": "_2 - _1 * INTERVAL 1 {}",
 }
 _UNITS: Final = frozenset(("year", "month", "week", "day", "hour", "minute", "second", "millisecond"))
-# Which DuckDB adds to a number, or to a time: as 5, or 5 days.
-_NUMBER_OR_TIME: Final = re.compile(r"\s*(?:[-+]?[0-9.]+\s*[a-z]*\s*)+", re.IGNORECASE)
+# Which DuckDB adds to a number, or to a time: as 5, or 5 days.  Nothing is given back: there would be too many ways.
+_NUMBER_OR_TIME: Final = re.compile(r"\s*+(?:[-+]?[0-9.]++\s*+[a-z]*+\s*+)++", re.IGNORECASE)
 _ENTRY: Final = "entry"
 # Of which a difference is a number of ms.
 _EDGES: Final = ("windowstart", "windowend")
