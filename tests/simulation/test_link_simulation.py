@@ -18,6 +18,7 @@ from pybroker.replication.replica_fetcher import ReplicaFetcher
 from tests.simulation import link_simulation as link
 from tests.simulation.link_simulation import LinkSimulation
 from tests.simulation.planted import LOST
+from tests.simulation.producer_replay import EPOCHS_OF_PRODUCERS
 from tests.simulation.test_cluster_simulation import first_seed_of_the_commit
 from tests.source_tree import ROOT
 
@@ -27,12 +28,13 @@ SEEDS = 25
 SEEDS_OF_MISTAKES = 30
 HANGS = "no transaction hangs"
 RESTS = "everything comes to rest"
-# What a producer with another's id is answered may be wrong before its batch is looked at.
+# What a producer with another's id is answered, and what it then writes, may be wrong before the ids are compared.
 CONFUSED = {
     "a batch in sequence is taken",
     "acknowledged data is where the acknowledgement says",
     "no duplicate (producer id, epoch, sequence)",
     "a transactional request is served",
+    EPOCHS_OF_PRODUCERS,
 }
 
 
