@@ -148,7 +148,7 @@ def change_broker(
             verb = OPERATION_NAMES[operation.kind].lower()
             message = f"Config value {verb} is not allowed for config key: {operation.name}"
             raise ConfigFailure(ErrorCode.INVALID_CONFIG, message)
-    updates = _updates(alteration, current, broker_setting)
+    updates = _updates(alteration, {**_of_links_in_file(alteration, config), **current}, broker_setting)
     merged = _merged(alteration, current, updates)
     try:
         _validate_dynamic(merged, per_broker)
@@ -163,6 +163,15 @@ def change_broker(
     # The name as the broker itself writes it: "01" means broker 1, too.
     name = str(broker_id) if per_broker else ""
     return ConfigChange(BROKER, name, updates, alteration.replace)
+
+
+def _of_links_in_file(alteration: Alteration, config: BrokerConfig) -> Overrides:
+    """What a link's lists that are added to, or taken from, are in this broker's file: their other names stay in force.
+
+    A client could not tell: the broker that it asks may lag, and show the file where a list is set by now.
+    """
+    named = (operation.name for operation in alteration.operations if operation.name.startswith(LINKS_PREFIX))
+    return {name: config.static[name] for name in named if name in config.static}
 
 
 def own_settings_after(alteration: Alteration, current: Overrides, config: BrokerConfig) -> BrokerConfig:
@@ -241,7 +250,8 @@ def _new_value(operation: AlterConfigOp, current: str | None, setting: Setting |
         verb = OPERATION_NAMES[operation.kind]
         message = f"Can't {verb} to key {operation.name} because its type is not LIST."
         raise ConfigFailure(ErrorCode.INVALID_CONFIG, message)
-    # What is not overridden yet starts from Kafka's own default, not from what the broker's settings say.
+    # What is not overridden yet starts from Kafka's own default, and not from what the broker's settings say: but for
+    # lists of links (``_of_links_in_file``).
     before = value_text(setting.default) if current is None else current
     elements = [element for element in parse_value(operation.name, before or "", LIST) if element]
     assert operation.value is not None

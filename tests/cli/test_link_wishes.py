@@ -16,7 +16,7 @@ from pybroker.cli.commands.link_wishes import (
     pause_stopped,
     taken_back,
 )
-from pybroker.cli.requests import link_requests
+from pybroker.cli.requests import config_requests, link_requests
 from pybroker.cli.requests.link_requests import FAILED_OVER, MIRRORING, PAUSED, PROMOTED, STOPPED, Link, Mirror
 from pybroker.cli.terminal.failure import CommandFailed
 
@@ -131,6 +131,19 @@ def test_an_adoption_takes_back_what_was_wanted_of_the_same_topics() -> None:
     assert taken_back(link(promote="x*"), ("promote",), ["b"]) == {}
     with pytest.raises(CommandFailed, match="b is named by failover="):
         adoption(link(failover="b*"), ["b"])
+
+
+def test_what_is_added_to_a_list_is_added_by_the_controller_whatever_a_broker_that_lags_shows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    setting = "pybroker.links.west.pause"
+    asked: list[Mapping[str, tuple[str, str | None]]] = []
+    of_file = {"name": setting, "value": "a", "source": "STATIC_BROKER_CONFIG", "read_only": True, "sensitive": False}
+    monkeypatch.setattr(link_requests, "_of_any_broker", lambda client: [of_file])
+    monkeypatch.setattr(config_requests, "described", lambda client, kind, name: [])
+    monkeypatch.setattr(config_requests, "alter", lambda client, kind, name, changes, **_: asked.append(changes))
+    link_requests.change(CLIENT, "west", {"pause": ("APPEND", "b")})
+    assert asked == [{setting: ("APPEND", "b")}]
 
 
 def test_a_pause_ends_by_its_own_name_or_with_all() -> None:

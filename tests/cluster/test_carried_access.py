@@ -283,6 +283,35 @@ def test_more_acls_than_are_remembered_are_counted(monkeypatch: pytest.MonkeyPat
     assert notes(builder) == ("acls: 3 of more than 2, which a link brings at most",)
 
 
+def test_no_step_makes_acls_of_many_topics_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = 0
+    replace, acl_id = Acl._replace, Acl.acl_id
+
+    def counted_replace(self: Acl, **fields: Any) -> Acl:
+        nonlocal made
+        made += 1
+        return replace(self, **fields)
+
+    def counted_id(self: Acl) -> bytes:
+        nonlocal made
+        made += 1
+        return acl_id(self)
+
+    monkeypatch.setattr(Acl, "_replace", counted_replace)
+    monkeypatch.setattr(Acl, "acl_id", counted_id)
+    builder = mirroring("orders")
+    for number in range(100):
+        builder.put_mirror(f"orders-{number}", MirroredTopic("west", f"orders-{number}"))
+    at_source = [acl("*", principal=f"User:{number}") for number in range(20)]
+    for acls in (at_source, at_source, at_source[1:], []):
+        in_steps, before = [], made
+        for _ in carry_access(builder, link(acls="*"), SourceAccess(acls=acls)):
+            in_steps.append(made - before)
+            before = made
+        assert max([*in_steps, made - before]) <= 4
+    assert acls_of(builder) == []
+
+
 def test_quotas_of_the_entities_that_are_named_are_those_of_the_source() -> None:
     alice, both = (("user", "alice"),), (("client-id", "app"), ("user", "alice"))
     others = (("user", None),)

@@ -227,6 +227,30 @@ def test_append_on_a_broker_starts_from_the_default(configs: Configs) -> None:
     assert configs.config["log.cleanup.policy"] == ("delete", "compact")
 
 
+PAUSE = "pybroker.links.west.pause"
+
+
+@pytest.mark.parametrize(
+    ("before", "operation", "after"),
+    [
+        (None, AlterConfigOp(PAUSE, "c", APPEND), "a,b,c"),
+        (None, AlterConfigOp(PAUSE, "a", SUBTRACT), "b"),
+        ("d", AlterConfigOp(PAUSE, "c", APPEND), "d,c"),
+        ("", AlterConfigOp(PAUSE, "c", APPEND), "c"),
+        (None, AlterConfigOp(PAUSE, "c"), "c"),
+        ("d", AlterConfigOp(PAUSE, None, DELETE), None),
+    ],
+)
+def test_a_list_of_a_link_is_added_to_as_it_is_in_force(
+    before: str | None, operation: AlterConfigOp, after: str | None
+) -> None:
+    configs = Configs({PAUSE: "a,b"})
+    if before is not None:
+        assert configs.alter(BROKER, "", AlterConfigOp(PAUSE, before)) == OK
+    assert configs.alter(BROKER, "", operation) == OK
+    assert configs.overrides(BROKER, "").get(PAUSE) == after
+
+
 # --- groups and client metrics -----------------------------------------------------------------------------------
 
 

@@ -19,7 +19,7 @@ from pybroker.cluster.image.link_states import (
     PROMOTED,
     STOPPED,
 )
-from pybroker.cluster.links.link_keeper import LOOKS_PER_SETTINGS, LOOKS_UNTIL_LOST, LinkKeeper
+from pybroker.cluster.links.link_keeper import LOOKS_PER_REASON, LOOKS_PER_SETTINGS, LOOKS_UNTIL_LOST, LinkKeeper
 from pybroker.cluster.membership.peers import CONTROL, PeerDone, PeerError, PeerFailure
 from pybroker.config.link_config import LinkConfig
 from pybroker.config.resources import BROKER, DEFAULT_CONFIG, TOPIC, TOPIC_CONFIG, ConfigChange
@@ -55,6 +55,7 @@ class ScriptedSource:
         self.errors: dict[str, int] = {}
         self.setting_errors: dict[str, int] = {}
         self.is_away = False
+        self.ways_to_fail = ["refused"]  # of its brokers, which are asked in turns
         self.starts = False  # it answers, and knows of nothing yet
         self.asked: list[Request] = []
         self.held: list[Callable[[], None]] | None = None  # what is not answered before the test says so
@@ -71,7 +72,8 @@ class ScriptedSource:
 
     def _answer(self, request: Request, done: PeerDone) -> None:
         if self.is_away:
-            done(None, PeerError(PeerFailure.UNREACHABLE, False, "refused"))
+            self.ways_to_fail.append(self.ways_to_fail.pop(0))
+            done(None, PeerError(PeerFailure.UNREACHABLE, False, self.ways_to_fail[-1]))
         elif isinstance(request, MetadataRequest):
             done(self._metadata(request), None)
         elif isinstance(request, DescribeConfigsRequest):
@@ -269,6 +271,33 @@ def test_a_problem_is_told_once_and_ends_with_the_next_answer(kept: Kept) -> Non
     kept.source.is_away = False
     kept.settle()
     assert not kept.problem
+
+
+def test_a_source_whose_brokers_fail_in_different_ways_is_one_problem_with_the_first_reason(kept: Kept) -> None:
+    kept.link()
+    kept.source.is_away = True
+    kept.source.ways_to_fail = ["refused", "no route", "no such host"]
+    kept.settle(2 * INTERVAL_MS)
+    epoch, reason = kept.cluster.cache.image.epoch, kept.problem
+    kept.settle(2 * LOOKS_PER_REASON * INTERVAL_MS)
+    assert (kept.cluster.cache.image.epoch, kept.problem) == (epoch, reason)
+    assert "refused" in reason
+    kept.source.ways_to_fail = ["no route", "no such host"]
+    kept.settle((LOOKS_PER_REASON + 1) * INTERVAL_MS)
+    assert kept.problem != reason
+    kept.source.is_away = False
+    kept.settle()
+    assert not kept.problem
+
+
+def test_a_reason_is_another_one_at_once_where_the_source_is_reached_otherwise(kept: Kept) -> None:
+    kept.link()
+    kept.source.is_away = True
+    kept.settle(2 * INTERVAL_MS)
+    kept.source.ways_to_fail = ["wrong password"]
+    kept.set(security_protocol="SASL_PLAINTEXT")
+    kept.settle()
+    assert "wrong password" in kept.problem
 
 
 def test_keys_that_cannot_be_used_are_a_problem_until_they_are_others(kept: Kept) -> None:

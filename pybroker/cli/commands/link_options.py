@@ -23,6 +23,8 @@ from pybroker.config.schema import PASSWORD, ConfigError
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,100}")
 # Of the file of a client these are a link's, too; what else such a client has is passed over.
 _OF_SOURCES: Final = ("security.", "sasl.", "ssl.")
+# What a link proves by who it is; the rest of these says how.
+_OF_LOGINS: Final = ("sasl.jaas.config", "sasl.oauthbearer.", "ssl.keystore.", "ssl.key.")
 
 Source = Annotated[
     str | None, typer.Option("--source", metavar="HOST:PORT,…", help="Brokers of the source to ask for the rest of it.")
@@ -98,6 +100,16 @@ def given_settings(
         if row is not None and row.type == PASSWORD:
             raise misused(f"{name} is a secret: a command line is no place for it, --source-config is")
     return {**given, **named, **others}
+
+
+def kept_login(left: Sequence[str], given: Mapping[str, str]) -> list[str]:
+    """What a link that is made keeps of the settings that stand under its name: a login, where it is given none.
+
+    A secret may be nowhere else.  One login with settings of another would be none.
+    """
+    if any(name.startswith(_OF_LOGINS) for name in given):
+        return []
+    return [name for name in left if name.startswith(_OF_SOURCES) and name not in given]
 
 
 def _of_file(path: str) -> dict[str, str]:

@@ -33,6 +33,7 @@ from pybroker.cli.commands.link_options import (
     Unset,
     check_name,
     given_settings,
+    kept_login,
 )
 from pybroker.cli.commands.link_tables import LinkView, counted_topics, show_link, show_partitions, show_settings
 from pybroker.cli.commands.link_wishes import (
@@ -115,7 +116,9 @@ def create_link(
         if not link_requests.knows_links(client):
             raise CommandFailed("these brokers have no links: they are not pybroker's")
         # What a former link of the name has left is no wish of this one: it would promote topics as they come.
-        changes: Changes = dict.fromkeys(link_requests.left_of(client, name), ("DELETE", None))
+        left = link_requests.left_of(client, name)
+        kept = kept_login(left, given)
+        changes: Changes = {key: ("DELETE", None) for key in left if key not in kept}
         changes = {**changes, **{key: ("SET", text) for key, text in given.items()}}
         link_requests.change(client, name, changes, dry_run=dry_run)
         link = Link(name, given, frozenset(given)) if dry_run else _first_look(client, name)
@@ -134,6 +137,8 @@ def create_link(
     show(session.output, document, columns, [tuple(document.values())[: len(columns)]], failures)
     for topic, reason in link.refused.items():
         remark(f"pybroker: {topic} is not mirrored: {reason}")
+    if kept:
+        remark(f"pybroker: the login that stands under the name {name} is the link's: {', '.join(kept)}")
     if not dry_run and link.source_cluster is None and link.problem is None:
         remark(f"pybroker: its source has said nothing yet: see pybroker links describe {name}")
 

@@ -188,21 +188,8 @@ def change(client: AdminClient, link: str, changes: Changes, *, dry_run: bool = 
 
     What is added to a list, or taken from one, that stands in the files of brokers, leaves its other names in force.
     """
-    if any(how in ("APPEND", "SUBTRACT") for how, _ in changes.values()):
-        known = _named(client).get(link)
-        changes = changes if known is None else {key: _on_files(known, key, *what) for key, what in changes.items()}
     named = {f"{LINKS_PREFIX}{link}.{setting}": what for setting, what in changes.items()}
     config_requests.alter(client, "broker", "", named, dry_run=dry_run, what=f"link {link}")
-
-
-def _on_files(link: Link, setting: str, how: str, text: str | None) -> tuple[str, str | None]:
-    """The change, as brokers have to be asked for it: they build on what commands have set, and on no file."""
-    listed = link.listed(setting)
-    if setting in link.removable or not listed or how not in ("APPEND", "SUBTRACT"):
-        return how, text
-    names = (text or "").split(",")
-    kept = [each for each in listed if each not in names]
-    return "SET", ",".join(kept + names if how == "APPEND" else kept)
 
 
 # --- topics ----------------------------------------------------------------------------------------------------------

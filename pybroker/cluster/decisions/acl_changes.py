@@ -59,6 +59,7 @@ def create_acls(builder: ImageBuilder, acls: Sequence[Acl]) -> Generator[None, N
         return [outcome if outcome.error_code else _TOO_MANY for outcome in outcomes]
     for acl in added.values():
         builder.put_acl(acl)
+        yield
     return outcomes
 
 

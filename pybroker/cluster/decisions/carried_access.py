@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -108,7 +108,11 @@ def _take_away(
     Of a topic that is mirrored no more, but is here, it stays: its readers are.
     """
     topics = _mirrored_topics(builder, config)
-    at_source = {acl.acl_id() for acl in acls if _as_it_is_here(config, acl, topics) is not None}
+    at_source = set()
+    for each in acls:
+        if _as_it_is_here(config, each, topics) is not None:
+            at_source.add(each.acl_id())
+        yield
     present = builder.view().acls
     writable = _writable(builder, config)
     left = []
@@ -157,13 +161,15 @@ def _carry_acls(
         as_here = _as_it_is_here(config, acl, topics) if config.matches("acls", acl.principal) else ()
         if as_here is None:
             left[_what_it_is_of(acl)] += 1
+        there = acl.acl_id()
         for here in as_here or ():
-            if here.acl_id() in present:
+            acl_id = here.acl_id()
+            if acl_id in present:
                 pass
             elif _is_of_one_topic(here) and here.resource_name in writable:
                 left["topics that take writes here, whose ACLs are this cluster's own"] += 1
             else:
-                wanted[here.acl_id()] = acl.acl_id(), here
+                wanted[acl_id] = there, here
             yield
         yield
     room = max(BROUGHT_ACLS_MAX - len(brought), 0)
@@ -177,13 +183,17 @@ def _carry_acls(
             refused.append(f"acls: {acl.describe()}: {outcome.error_message}")
         else:
             created.append((acl.acl_id(), there))
+        yield
     return (*brought, *created), [f"acls: {count} of {what}" for what, count in sorted(left.items())] + refused[
         :NOT_CARRIED_MAX
     ]
 
 
-def _as_it_is_here(config: LinkConfig, acl: Acl, topics: Sequence[str]) -> Sequence[Acl] | None:
-    """The ACL under the names of this cluster; None for what is not carried.  ``topics``: what is mirrored, sorted."""
+def _as_it_is_here(config: LinkConfig, acl: Acl, topics: Sequence[str]) -> Iterable[Acl] | None:
+    """The ACL under the names of this cluster; None for what is not carried.  ``topics``: what is mirrored, sorted.
+
+    One of all topics is thousands: each is made as it is asked for.
+    """
     resource_type, prefix = known(Resource, acl.resource_type), config.get("prefix")
     if resource_type in _OF_ANY_LINK:
         return (acl,)
@@ -194,7 +204,7 @@ def _as_it_is_here(config: LinkConfig, acl: Acl, topics: Sequence[str]) -> Seque
         # Of all topics there: here of those that the link makes.
         if prefix:
             return (acl._replace(resource_name=prefix, pattern_type=int(PatternType.PREFIXED)),)
-        return [acl._replace(resource_name=topic) for topic in topics]
+        return (acl._replace(resource_name=topic) for topic in topics)
     is_literal = acl.pattern_type == PatternType.LITERAL
     if not (_is_any(name, topics) if is_literal else _begins_any(name, topics)):
         return None

@@ -53,6 +53,10 @@ TOPICS_PER_REQUEST: Final = 200
 # A broker that starts, or lags, may not know of topics that there are: so many looks in a row have to miss them.
 LOOKS_UNTIL_LOST: Final = 3
 
+# Brokers of a source may fail each in its own way, and are asked in turns: a reason stays until so many looks in a row
+# have another one.
+LOOKS_PER_REASON: Final = 12
+
 # Why a topic is not mirrored that the source does not show.
 UNSEEN: Final[Mapping[int, str]] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "the source has no such topic, or the link may not see it",
@@ -210,6 +214,8 @@ class _WatchedSource:
         self._seen: set[str] = set()  # topics whose settings have been asked for
         self._timer: Cancellable | None = env.timers.call_soon(self._look)
         self._is_looking = False
+        self._reason = ""  # why the source says nothing, as it was noted last; "" since it has said something
+        self._other_reasons = 0  # looks in a row that had another one
         self._closed = False
 
     def become(self, config: LinkConfig) -> None:
@@ -322,6 +328,7 @@ class _WatchedSource:
 
     def _end(self, source: SourceCluster, known: dict[str, _Settings]) -> None:
         self._is_looking = False
+        self._reason = ""
         topics = {name: _with_settings(topic, known.get(name)) for name, topic in source.topics.items()}
         # Of one that is to be adopted it is asked each time whether it takes writes there.
         self._seen.update(name for name in known if topics[name].takes_writes or not self.config.adopts(name))
@@ -342,7 +349,10 @@ class _WatchedSource:
 
     def _fail(self, problem: str) -> None:
         self._is_looking = False
-        self._note(self.config.link, problem)
+        self._other_reasons = 0 if problem == self._reason else self._other_reasons + 1
+        if not self._reason or self._other_reasons in (0, LOOKS_PER_REASON):
+            self._reason, self._other_reasons = problem, 0
+            self._note(self.config.link, problem)
         self._look_in(self.config.get("refresh.interval.ms"))
 
 

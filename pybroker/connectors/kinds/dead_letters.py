@@ -28,7 +28,7 @@ TARGET = "target"
 TRANSFORMS = "transforms"
 
 # A reason may quote the value; a dead letter must not become too large by it.
-_REASON_MAX: Final = 2_000
+REASON_MAX: Final = 2_000
 _PREFIX = "__connect.errors."
 
 
@@ -63,7 +63,7 @@ def _letters(work: Work, bad: DataFrame, place: Sequence[str]) -> DataFrame:
             .when(F.startswith("error", F.lit(f"{TRANSFORMS}:")), "TRANSFORMATION")
             .when(F.startswith("error", F.lit(f"{TARGET}:")), "TASK_PUT")
             .otherwise("VALUE_CONVERTER"),
-            "exception.message": F.substring(F.col("error"), 1, _REASON_MAX),
+            "exception.message": F.substring(F.col("error"), 1, REASON_MAX),
         }
         own = [
             F.struct(F.lit(_PREFIX + name).alias("key"), text.cast("binary").alias("value"))

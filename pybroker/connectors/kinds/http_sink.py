@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pybroker.connectors.kinds.connector_runs import RecordRefused, Run, Work
-from pybroker.connectors.kinds.dead_letters import TARGET
+from pybroker.connectors.kinds.dead_letters import REASON_MAX, TARGET
 from pybroker.connectors.kinds.exact_json import parsed
 from pybroker.connectors.kinds.http_calls import ASKS_FOR_PATIENCE, Away, CallRefused, CodeRefused, body_of, waited_for
 from pybroker.connectors.kinds.record_forms import fields_of
@@ -32,8 +32,6 @@ from pybroker.pipeline.spark_names import spark_name
 _TIMEOUT_S: Final = 60.0
 # Of a request; a document that has more goes alone.
 _BYTES_MAX: Final = 8 * 1024 * 1024
-# Of what a server says of a document, which is a header of its dead letter.
-_REASON_MAX: Final = 2_000
 # A request of which one document may be the reason: it is sent again by halves.
 _ASKS_FOR_LESS: Final = frozenset({400, 413})
 _MISSING: Final = 404
@@ -193,9 +191,9 @@ def _outcome(item: Any) -> Any:
 
 
 def _reason(error: Any) -> str:
-    """What the server says of a document."""
+    """What the server says of a document, as far as its dead letter has room for it."""
     try:
         told = json.dumps(error, default=str)
     except RecursionError:
         told = "an error that is nested too deep"
-    return told if len(told) <= _REASON_MAX else f"{told[:_REASON_MAX]}…"
+    return told if len(told) <= REASON_MAX else f"{told[:REASON_MAX]}…"
