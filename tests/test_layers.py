@@ -17,6 +17,7 @@ EVERYBODY_MAY_IMPORT = {
     "extras",
     "rate_limited_log",
     "operating_system",
+    "bounded_http",
     "limits",
     "cluster_limits",
     "storage_limits",
@@ -47,6 +48,7 @@ ARROWS: dict[str, set[str]] = {
     "config": set(),
     "rate_limited_log": set(),
     "operating_system": set(),
+    "bounded_http": set(),
     "limits": set(),
     "cluster_limits": set(),
     "storage_limits": set(),
@@ -60,7 +62,16 @@ HOUSES: dict[str, set[str]] = {
     "sql": {"pipeline", "values"},
     "values": set(),
 }
-PUBLIC_FACE = {"pybroker_protocol", "public", "config", "security", "extras", "operating_system", "__version__"}
+PUBLIC_FACE = {
+    "pybroker_protocol",
+    "public",
+    "config",
+    "security",
+    "extras",
+    "operating_system",
+    "bounded_http",
+    "__version__",
+}
 OF_ALL_GROUPS = {"consumer_protocol", "group", "group_coordinator_settings", "group_records"}
 # The rooms of a folder, and which others, or modules beside them, each may import.
 ROOMS: dict[str, dict[str, set[str]]] = {

@@ -11,6 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from urllib.request import Request
+
     from pybroker.security.key_sets import KeySource
 
 # A key set (JWKS) that is fetched: a hundred keys of 4096 bits are 80 kB.
@@ -28,7 +30,21 @@ def fetch_keys(source: KeySource) -> bytes:
 
         path = url2pathname(parts.path)
         return read_named_file(path, "sasl.oauthbearer.jwks.endpoint.url", KEY_SET_BYTES_MAX)
-    from pybroker.net.bounded_http import exchange
+    return _fetched(Request(source.url, headers={"Accept": "application/json"}), source)
 
-    request = Request(source.url, headers={"Accept": "application/json"})
-    return exchange(request, source.connect_timeout_ms, source.read_timeout_ms, KEY_SET_BYTES_MAX)
+
+def _fetched(request: Request, source: KeySource) -> bytes:
+    from http.client import HTTPException
+
+    from pybroker.bounded_http import LATE, Bounds, exchange, is_late
+
+    connect_s, read_s = source.connect_timeout_ms / 1_000, source.read_timeout_ms / 1_000
+    try:
+        reply = exchange(request, Bounds(connect_s, read_s, connect_s + read_s, KEY_SET_BYTES_MAX))
+    except (OSError, HTTPException) as error:
+        if is_late(error):
+            raise TimeoutError(LATE) from None
+        raise OSError(str(error)) from error
+    if reply.is_error:
+        raise OSError(f"HTTP Error {reply.status}: {reply.reason}")
+    return reply.body

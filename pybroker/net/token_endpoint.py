@@ -15,13 +15,13 @@ import json
 import re
 from base64 import b64encode
 from collections.abc import Callable
+from http.client import HTTPException
 from typing import Any, Final, NamedTuple
-from urllib.error import HTTPError
 from urllib.parse import urlencode, urlsplit
 from urllib.request import Request
 
+from pybroker.bounded_http import LATE, Bounds, exchange, is_late
 from pybroker.config import jaas
-from pybroker.net.bounded_http import exchange
 from pybroker.operating_system import system_reason
 
 TOKEN_ENDPOINT_URL: Final = "sasl.oauthbearer.token.endpoint.url"
@@ -69,16 +69,16 @@ class TokenEndpoint(NamedTuple):
         """Ask; ValueError, which names the setting, where no token is had."""
         host = urlsplit(self.url).netloc.rpartition("@")[2]
         request = Request(self.url, self.form, self.headers)
+        connect_s, read_s = self.connect_timeout_ms / 1_000, self.read_timeout_ms / 1_000
         try:
-            data = exchange(request, self.connect_timeout_ms, self.read_timeout_ms, _ANSWER_BYTES_MAX)
-        except OSError as error:
-            cause = error.__cause__ or error
-            if isinstance(cause, HTTPError):
-                raise ValueError(f"{TOKEN_ENDPOINT_URL}: {host} answers with {cause.code} {cause.reason}") from None
-            reason = system_reason(cause) if isinstance(cause, OSError) else str(cause)
+            reply = exchange(request, Bounds(connect_s, read_s, connect_s + read_s, _ANSWER_BYTES_MAX))
+        except (OSError, HTTPException) as error:
+            reason = LATE if is_late(error) else system_reason(error)
             raise ValueError(f"{TOKEN_ENDPOINT_URL}: {host} does not answer: {reason}") from None
+        if reply.is_error:
+            raise ValueError(f"{TOKEN_ENDPOINT_URL}: {host} answers with {reply.status} {reply.reason}")
         try:
-            answer = json.loads(data)
+            answer = json.loads(reply.body)
         except (ValueError, RecursionError):
             raise ValueError(f"{TOKEN_ENDPOINT_URL}: {host} does not answer in JSON") from None
         if not isinstance(answer, dict):

@@ -13,7 +13,6 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlsplit
@@ -22,13 +21,13 @@ from pybroker.config.properties import parse_properties
 from pybroker.operating_system import system_reason
 
 if TYPE_CHECKING:
-    from urllib.error import HTTPError
-    from urllib.request import OpenerDirector
+    from pybroker.bounded_http import Reply
 
 LOGIN_VARIABLE: Final = "PYBROKER_SCHEMA_REGISTRY_LOGIN"
 _USER: Final = "basic.auth.user.info"
 _URL: Final = "schema.registry.url"
 _TIMEOUT_S: Final = 30.0
+_WHOLE_S: Final = 60.0
 _BYTES_MAX: Final = 16 << 20
 _NOT_FOUND: Final = 404
 _TYPE: Final = "application/vnd.schemaregistry.v1+json"
@@ -101,53 +100,42 @@ class SchemaRegistry:
     def _ask(self, method: str, path: str, body: Any = None) -> Any:
         # Here, because a question without a registry is not to wait for them.
         from http.client import HTTPException
-        from urllib.error import HTTPError, URLError
         from urllib.request import Request
+
+        from pybroker.bounded_http import Bounds, exchange
 
         data = None if body is None else json.dumps(body).encode()
         request = Request(
             self.url + path, data, {"Accept": _TYPE, "Content-Type": _TYPE, **_login(self.url)}, method=method
         )
+        bounds = Bounds(_TIMEOUT_S, _TIMEOUT_S, _WHOLE_S, _BYTES_MAX)
         try:
-            with _opener().open(request, timeout=_TIMEOUT_S) as reply:
-                return json.loads(reply.read(_BYTES_MAX))
-        except HTTPError as error:
-            with error:
-                raise self._refusal(error) from None
+            reply = exchange(request, bounds, reads_errors=True)
+            found = None if reply.is_error else json.loads(reply.body)
         except (ValueError, RecursionError):
             raise RegistryAway(f"{self.url} does not answer as a schema registry does: no JSON") from None
-        except (URLError, OSError, HTTPException) as error:
+        except (OSError, HTTPException) as error:
             reason = str(error) if isinstance(error, HTTPException) else system_reason(error)
             raise RegistryAway(f"the schema registry {self.url} does not answer: {reason}") from None
+        if reply.is_error:
+            raise self._refusal(reply)
+        return found
 
-    def _refusal(self, error: "HTTPError") -> Exception:
+    def _refusal(self, reply: "Reply") -> Exception:
         try:
-            said = str(json.loads(error.read(_BYTES_MAX))["message"])
+            said = str(json.loads(reply.body)["message"])
         except (ValueError, KeyError, TypeError, RecursionError):
-            said = f"the reply is {error.code}"
+            said = f"the reply is {reply.status}"
         told = f"the schema registry {self.url}: {said}"
-        if error.code == _NOT_FOUND:
+        if reply.status == _NOT_FOUND:
             return _NotThere(told)
         # One that is overloaded, or wants another login, says nothing of the schema.
-        is_away = error.code >= 500 or error.code in (401, 403, 429)
+        is_away = reply.status >= 500 or reply.status in (401, 403, 429)
         return RegistryAway(told) if is_away else ValueError(told)
 
 
 class _NotThere(ValueError):
     """The registry has no such id or subject."""
-
-
-@cache
-def _opener() -> "OpenerDirector":
-    from urllib.request import HTTPRedirectHandler, build_opener
-
-    class NoRedirect(HTTPRedirectHandler):
-        """A password does not follow to another place."""
-
-        def redirect_request(self, *_: Any, **__: Any) -> None:
-            return None
-
-    return build_opener(NoRedirect)
 
 
 def _login(url: str) -> dict[str, str]:

@@ -155,7 +155,7 @@ def test_who_is_slow_at_its_handshake_is_not_waited_for() -> None:
         thread = Thread(target=drip)
         thread.start()
         with pytest.raises(TimeoutError):
-            fetch_keys(source(f"https://127.0.0.1:{listener.getsockname()[1]}/keys", 20))
+            fetch_keys(source(f"https://127.0.0.1:{listener.getsockname()[1]}/keys", 500))
         thread.join(5)
         assert not thread.is_alive(), "it sends for ten seconds"
 

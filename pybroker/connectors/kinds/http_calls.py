@@ -1,7 +1,8 @@
 """Requests of connectors to a server.  One that is away, or asks for patience, is waited for.
 
-Owns what an outage is, as opposed to a refusal, and the wait, which is as long as the server asks for.  Follows no
-redirection: a secret stays with the server that it is for.  An answer is read up to a bound, and not unpacked.
+Owns what an outage is, as opposed to a refusal, and the wait, which is as long as the server asks for.  An answer is
+not unpacked.  Does not own an exchange's bounds, nor that a secret stays with the server that it is for
+(``bounded_http``).
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http.client import HTTPException, InvalidURL
 from time import monotonic
-from typing import Any, Final, TypeVar
-from urllib.error import HTTPError, URLError
-from urllib.request import HTTPRedirectHandler, Request, build_opener
+from typing import Final, TypeVar
+from urllib.request import Request
 
+from pybroker.bounded_http import Bounds, TooMuch, exchange
 from pybroker.connectors.kinds.connector_runs import Work
 from pybroker.operating_system import system_reason
 
@@ -23,6 +24,8 @@ ASKS_FOR_PATIENCE: Final = frozenset({429, 502, 503, 504})
 ASK_AGAIN_AFTER_S: Final = 0.5
 # A server may ask for any time.
 PAUSE_MAX_S: Final = 300.0
+# A server that sends a byte now and then is away, too.
+WHOLE_S: Final = 300.0
 BYTES_MAX: Final = 64 * 1024 * 1024
 _CANNOT_BE_SENT: Final = "cannot be asked: its URL is none of HTTP, or the URL or a header has characters that none has"
 
@@ -61,25 +64,23 @@ def body_of(url: str, headers: Mapping[str, str], timeout_s: float, sent: bytes 
     Neither quotes the URL or a header, which may have what a reference has found.
     """
     try:
-        with build_opener(_NoRedirect).open(Request(url, sent, dict(headers)), timeout=timeout_s) as reply:
-            packed = reply.headers.get("Content-Encoding", "identity").strip().lower()
-            if packed not in ("", "identity"):
-                raise CallRefused(f"answers with content that is packed by {packed[:20]}, which was not asked for")
-            found: bytes = reply.read(BYTES_MAX + 1)
-    except HTTPError as error:
-        with error:
-            if error.code in ASKS_FOR_PATIENCE:
-                raise Away(f"answers {error.code}", _asked_pause_s(error.headers.get("Retry-After"))) from None
-            raise CodeRefused(error.code) from None
+        reply = exchange(Request(url, sent, dict(headers)), Bounds(timeout_s, timeout_s, WHOLE_S, BYTES_MAX))
+    except TooMuch:
+        raise CallRefused(f"answers with more than {BYTES_MAX} bytes") from None
     except (InvalidURL, UnicodeError):
         raise CallRefused(_CANNOT_BE_SENT) from None
-    except (URLError, HTTPException, OSError) as error:
+    except (HTTPException, OSError) as error:
         raise Away(f"does not answer: {system_reason(error)}") from None
     except ValueError:
         raise CallRefused(_CANNOT_BE_SENT) from None
-    if len(found) > BYTES_MAX:
-        raise CallRefused(f"answers with more than {BYTES_MAX} bytes")
-    return found
+    if reply.status in ASKS_FOR_PATIENCE:
+        raise Away(f"answers {reply.status}", _asked_pause_s(reply.headers.get("Retry-After")))
+    if reply.is_error:
+        raise CodeRefused(reply.status)
+    packed = reply.headers.get("Content-Encoding", "identity").strip().lower()
+    if packed not in ("", "identity"):
+        raise CallRefused(f"answers with content that is packed by {packed[:20]}, which was not asked for")
+    return reply.body
 
 
 def _asked_pause_s(header: str | None) -> float:
@@ -114,8 +115,3 @@ def waited_for(work: Work, server: str, ask: Callable[[], _T]) -> _T:
         if is_away:
             _log.warning("%s: %s answers again", work.name, server)
         return found
-
-
-class _NoRedirect(HTTPRedirectHandler):
-    def redirect_request(self, *_: Any, **__: Any) -> None:
-        return None

@@ -13,19 +13,22 @@ from collections.abc import Callable, Sequence
 from http.client import BadStatusLine, HTTPException
 from pathlib import Path
 from typing import Any, Final
-from urllib.error import HTTPError, URLError
+from urllib.error import URLError
 from urllib.parse import quote, urlencode, urlsplit
-from urllib.request import HTTPRedirectHandler, Request, build_opener
+from urllib.request import Request
 
+from pybroker.bounded_http import Bounds, Reply, TooMuch, exchange
 from pybroker.config.properties import parse_properties
 from pybroker.operating_system import system_reason
 
 TIMEOUT_S: Final = 60.0
+WHOLE_S: Final = 120.0
 # A supervisor works some seconds after it listens; one that follows a killed one waits for its session's end, too.
 PATIENCE_S: Final = 30.0
 _PAUSE_LEAST_S: Final = 0.2
 _BYTES_MAX: Final = 64 * 1024 * 1024
 _UNAVAILABLE: Final = 503
+_NO_JSON: Final = "the reply is no JSON: is this Kafka Connect's REST interface?"
 
 
 class ReplyRefused(Exception):
@@ -122,7 +125,7 @@ class RestClient:
         request = Request(url + target, data, self._headers, method=method)
         try:
             return _reply_to(request)
-        except (URLError, OSError) as error:
+        except OSError as error:
             # urllib's own error is of the connection and the request, others of the reply.
             cut_off = not isinstance(error, URLError)
             raise NoAnswer(f"{url} does not answer: {system_reason(error)}", may_be_done=cut_off) from None
@@ -136,11 +139,12 @@ class RestClient:
 
 def _reply_to(request: Request) -> Any:
     try:
-        with build_opener(_NoRedirect).open(request, timeout=TIMEOUT_S) as reply:
-            return _document(reply.read(_BYTES_MAX))
-    except HTTPError as error:
-        with error:
-            raise _refusal(error) from None
+        reply = exchange(request, Bounds(TIMEOUT_S, TIMEOUT_S, WHOLE_S, _BYTES_MAX), reads_errors=True)
+    except TooMuch:
+        raise ReplyRefused(_NO_JSON) from None
+    if reply.is_error:
+        raise _refusal(reply)
+    return _document(reply.body)
 
 
 def _address(url: str) -> str:
@@ -161,18 +165,11 @@ def logins_of(file: Path) -> dict[str, str]:
     return found
 
 
-class _NoRedirect(HTTPRedirectHandler):
-    """A password does not follow to another place."""
-
-    def redirect_request(self, *_: Any, **__: Any) -> None:
-        return None
-
-
-def _refusal(error: HTTPError) -> ReplyRefused:
-    message = _message(error.read(_BYTES_MAX), error.code)
-    if error.code != _UNAVAILABLE:
+def _refusal(reply: Reply) -> ReplyRefused:
+    message = _message(reply.body, reply.status)
+    if reply.status != _UNAVAILABLE:
         return ReplyRefused(message)
-    again_after = error.headers.get("Retry-After", "")
+    again_after = reply.headers.get("Retry-After", "")
     # A date, which the header may have, too, is for those who wait for longer.
     return _NotYet(message, max(int(again_after), _PAUSE_LEAST_S)) if again_after.isdecimal() else NoAnswer(message)
 
@@ -183,7 +180,7 @@ def _document(raw: bytes) -> Any:
     try:
         return json.loads(raw)
     except (ValueError, RecursionError):
-        raise ReplyRefused("the reply is no JSON: is this Kafka Connect's REST interface?") from None
+        raise ReplyRefused(_NO_JSON) from None
 
 
 def _message(raw: bytes, code: int) -> str:
