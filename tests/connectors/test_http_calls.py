@@ -70,7 +70,9 @@ def asked(answers: Answers, code: int = 200, body: bytes = b"{}", headers: Mappi
         ("7", 7, 7),
         ("soon", 0, 0),
         ("-1", 0, 0),
-        (format_datetime(datetime.now(UTC) + timedelta(days=1), usegmt=True), 80_000, 86_400),
+        pytest.param(
+            format_datetime(datetime.now(UTC) + timedelta(days=1), usegmt=True), 80_000, 86_400, id="a day from now"
+        ),
         ("9" * 5_000, 300, 1e10),
         ("Mon, 01 Jan 99999999999999 00:00:00 GMT", 0, 0),
         ("Mon, 01 Jan 2024 00:00:00 +99999999999999", 0, 0),
