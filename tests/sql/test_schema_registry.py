@@ -207,6 +207,18 @@ def test_standing_query_writes_by_its_topic_s_schema_and_registers_a_new_one(
     assert plan.value.options["registry_header"] == str(registry.subjects["twice-value"][0])
 
 
+def test_a_statement_that_is_refused_leaves_the_registry_as_it_is(world: World, registry: RegistryServer) -> None:
+    world.cluster.produce("orders", [b'{"id": 1}'])
+    world.ask("CREATE STREAM orders WITH (format='json')")
+    world.ask("CREATE STREAM twice (id BIGINT) WITH (topic='orders', format='json')")
+    assert "declared already" in world.refusal("CREATE STREAM twice WITH (format='avro') AS SELECT id FROM orders")
+    world.cluster.produce("others", [b"x"])
+    assert "declared already" in world.refusal("CREATE STREAM twice (id INT) WITH (topic='others', format='avro')")
+    own = "topic='others', format='avro', key='no such column'"
+    assert "has no column" in world.refusal(f"CREATE STREAM others (id BIGINT) WITH ({own})")
+    assert registry.subjects == {}
+
+
 def test_explain_finds_what_the_registered_schema_has_not(world: World, registry: RegistryServer) -> None:
     world.cluster.produce("orders", [b'{"id": 1}'])
     registry.register("twice-value", json.dumps(FIRST))

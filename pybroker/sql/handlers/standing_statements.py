@@ -13,6 +13,7 @@ from typing import Final
 from sqlglot import exp
 
 from pybroker.sql.declared.declarations import made_topic
+from pybroker.sql.declared.registered_schemas import registered
 from pybroker.sql.handlers.answers import columns_told, declares
 from pybroker.sql.handlers.declared_statements import check_free, forget, keep
 from pybroker.sql.handlers.session_context import BEGIN, Context
@@ -57,10 +58,11 @@ def create_as(context: Context, wanted: CreateAs) -> None:
         return
     options = _with_registry(context, _options(wanted))
     planned = _planned(context, wanted.name, wanted.kind, wanted.select)
-    relation = _written(context, wanted, options, planned)
+    relation = _written(wanted, options, planned)
     former = there.query if there is not None and wanted.replaces else None
     if former is None:
         check_free(there, replaces=wanted.replaces)
+    relation = registered(relation, options)
     is_old = wanted.kind == "TABLE" and has_records(context.cluster, options.get("topic", wanted.name))
     context.kept.make(context.cluster, context.wanted_changes(), context.remark)
     topic = _make_topic(context, options.get("topic", wanted.name), wanted.kind, options, planned.reads)
@@ -168,7 +170,7 @@ def explain_standing(context: Context, wanted: ExplainStanding) -> None:
     if isinstance(statement, CreateAs):
         planned = _planned(context, statement.name, statement.kind, statement.select)
         options = _with_registry(context, _options(statement))
-        relation = _written(context, statement, options, planned, registers=False)
+        relation = _written(statement, options, planned)
         plan = replace(planned.plan, value=written_value(relation))
     else:
         relation = context.relation(statement.name, statement.select.text, statement.start)
@@ -285,13 +287,11 @@ def _make_topic(context: Context, topic: str, kind: str, options: dict[str, str]
     return made_topic(context.cluster, context.wanted_changes(), topic, options, settings)
 
 
-def _written(
-    context: Context, wanted: CreateAs, options: dict[str, str], planned: _Planned, *, registers: bool = True
-) -> Relation:
-    """What a query makes: its columns, and the schema by which they are written."""
+def _written(wanted: CreateAs, options: dict[str, str], planned: _Planned) -> Relation:
+    """What a query makes: its columns, and the schema by which they are written, which may not be registered yet."""
     topic, kind = options.get("topic", wanted.name), format_of(options)
     made = Relation(wanted.name, topic, kind, planned.columns, True, wanted.kind, {}, wanted.name)
-    found = written_relation(made, options, planned.plan.key, registers=registers)
+    found = written_relation(made, options, planned.plan.key)
     own: dict[str, str] = {name: options[name] for name in event_times.OPTIONS if name in options}
     if wanted.kind == "TABLE" and len(planned.plan.key) == 1:
         (own[KEY],) = planned.plan.key
