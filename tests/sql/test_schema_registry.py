@@ -52,6 +52,19 @@ def test_value_is_read_by_the_schema_of_its_id_which_is_asked_for_once(world: Wo
     )
 
 
+def test_value_of_the_first_id_is_read_by_its_schema_where_any_header_is_wanted(
+    world: World, registry: RegistryServer, tmp_path: Path
+) -> None:
+    """An id of 1 is not that of the declared schema, which has none."""
+    assert registry.register("orders-value", json.dumps(FIRST)) == 1
+    world.cluster.produce("orders", [written(1, FIRST, {"id": 1})])
+    declared = tmp_path / "second.avsc"
+    declared.write_text(json.dumps(SECOND))
+    options = f"format='avro', schema='{declared}', registry_header='true', schema.registry.url='{registry.url}'"
+    world.ask(f"CREATE STREAM orders WITH ({options})")
+    assert world.ask("SELECT id FROM orders") == [{"id": 1}]
+
+
 def test_value_of_an_id_that_the_registry_has_not_does_not_fit(world: World, registry: RegistryServer) -> None:
     first = registry.register("orders-value", json.dumps(FIRST))
     values = [written(77, FIRST, {"id": 1}), written(first, FIRST, {"id": 2}), b"no header"]
