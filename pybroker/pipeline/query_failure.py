@@ -8,6 +8,8 @@ import re
 
 from pyspark.sql.streaming.query import StreamingQuery
 
+from pybroker.pipeline.topics.source_options import LOSS_ADVICE
+
 _HEADING = re.compile("^={2,3} ", re.MULTILINE)
 # What a plan of ours raises says all there is to say.
 _RAISED = re.compile(r".*\[USER_RAISED_EXCEPTION\] (?P<said>.*?)( SQLSTATE: \w+)?")
@@ -20,8 +22,13 @@ def what_ended(query: StreamingQuery) -> str | None:
 
 
 def failure_of(query: StreamingQuery) -> str | None:
-    """Why a query that was to go on has ended by itself; None while it runs."""
-    return None if query.isActive else what_ended(query) or "the query ended without an error"
+    """Why a query that was to go on has ended by itself; None while it runs.
+
+    Connectors and standing queries ask, whose declarations have no option of Spark's source to be advised of.
+    """
+    if query.isActive:
+        return None
+    return (what_ended(query) or "the query ended without an error").replace(LOSS_ADVICE, "")
 
 
 def reason_in(said: str) -> str:

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from pybroker.values.registry_header import parted, without_header
+from pybroker.values.registry_header import Header, parted, without_header
 from pybroker.values.schema_registry import RegisteredSchema, SchemaRegistry
 
 Schema: TypeAlias = str | Mapping[str, Any] | Path
@@ -63,15 +63,15 @@ class Reader:
     """Reads values; pickled without what fastavro makes of the schemas."""
 
     def __init__(
-        self, written: str, wanted: str | None, registry_header: bool | int, registry: SchemaRegistry | None = None
+        self, written: str, wanted: str | None, header: Header | None, registry: SchemaRegistry | None = None
     ) -> None:
         """Schemas as JSON with full names: that which a value is written by, and as which it is wanted.
 
         With ``registry`` each value is written by the schema of the id in its header, which is looked up there once.
-        Then ``registry_header`` is the id of ``written``, if that is known.
+        Then ``header`` has the id of ``written``, if that is known.
         """
         self._texts = (written, wanted)
-        self._registry_header = registry_header
+        self._header = header
         self._registry = registry
         self._schemas: dict[int | None, tuple[Any, Any]] = {}
 
@@ -84,9 +84,9 @@ class Reader:
         written_by = None
         if self._registry is not None:
             found_id, value = parted(value)
-            written_by = None if found_id == self._registry_header else found_id
-        elif self._registry_header is not False:
-            value = without_header(value, self._registry_header)
+            written_by = None if self._header == Header(found_id) else found_id
+        elif self._header is not None:
+            value = without_header(value, self._header)
         schemas = self._schemas.get(written_by)
         if schemas is None:
             schemas = self._schemas[written_by] = self._read_by(written_by)

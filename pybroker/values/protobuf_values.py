@@ -18,7 +18,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescript
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from pybroker.values.registry_header import without_header, without_indexes
+from pybroker.values.registry_header import Header, without_header, without_indexes
 from pybroker.values.schema_registry import RegisteredSchema
 
 # What Protobuf brings itself, and no registry has.
@@ -132,14 +132,14 @@ def first_message(files: bytes) -> str:
 
 
 class Reader:
-    def __init__(self, definition: Definition, registry_header: bool | int = False) -> None:
+    def __init__(self, definition: Definition, header: Header | None = None) -> None:
         self._definition = definition
-        self._registry_header = registry_header
+        self._header = header
         self._indexes = indexes_of(definition.descriptor())
 
     def __call__(self, value: bytes) -> dict[str, Any]:
-        if self._registry_header is not False:
-            value = without_indexes(without_header(value, self._registry_header), self._indexes)
+        if self._header is not None:
+            value = without_indexes(without_header(value, self._header), self._indexes)
         return _values(self._definition.message().FromString(value))
 
 

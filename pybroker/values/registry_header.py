@@ -2,7 +2,13 @@
 
 With Protobuf comes which of the schema's messages it is: how many indexes, and those, as zigzag varints.  A zero alone
 stands for the first message.
+
+Owns what a value's header has to be: a `Header`, or None for values without one.
 """
+
+from __future__ import annotations
+
+from dataclasses import dataclass
 
 HEADER_BYTES = 5
 
@@ -12,26 +18,38 @@ _VARINT_BYTES_MAX = 5
 _INDEXES_MAX = 100
 
 
-def checked_header(registry_header: bool | int) -> bool | int:
-    """Raises ValueError for what can be no id."""
-    if not 0 <= registry_header <= _ID_MAX:
-        raise ValueError(f"no id of a schema registry: {registry_header}")
-    return registry_header
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What values have in front: the header of the schema of this id, or that of any one."""
+
+    schema_id: int | None = None
+
+    @property
+    def front(self) -> bytes:
+        """How each of them begins; raises ValueError for what can be no id."""
+        return _MAGIC if self.schema_id is None else header_of(self.schema_id)
+
+
+def header_wanted(registry_header: bool | int) -> Header | None:
+    """The header of an option: that of an id, any one for True, none for False; raises ValueError for no id."""
+    if isinstance(registry_header, bool):
+        return Header() if registry_header else None
+    return Header(_checked(registry_header))
 
 
 def header_of(schema_id: int, indexes: tuple[int, ...] = ()) -> bytes:
     """What stands in front of a value, and of a message with which one it is; raises ValueError for no id."""
-    front = _MAGIC + checked_header(schema_id).to_bytes(HEADER_BYTES - 1, "big")
+    front = _MAGIC + _checked(schema_id).to_bytes(HEADER_BYTES - 1, "big")
     if not indexes:
         return front
     return front + (b"\0" if indexes == (0,) else b"".join(map(_varint, (len(indexes), *indexes))))
 
 
-def without_header(value: bytes, expected: bool | int) -> bytes:
-    """The value behind its header; raises ValueError where that has another id than ``expected``, or True for any."""
+def without_header(value: bytes, expected: Header) -> bytes:
+    """The value behind its header; raises ValueError where that is another one than what is ``expected``."""
     found, behind = parted(value)
-    if expected is not True and found != expected:
-        raise ValueError(f"schema {found} of the registry, expected {expected}")
+    if expected.schema_id not in (None, found):
+        raise ValueError(f"schema {found} of the registry, expected {expected.schema_id}")
     return behind
 
 
@@ -54,6 +72,12 @@ def without_indexes(value: bytes, expected: tuple[int, ...]) -> bytes:
     if (found := tuple(indexes) or (0,)) != expected:
         raise ValueError(f"message {_shown(found)} of its schema, expected {_shown(expected)}")
     return value[at:]
+
+
+def _checked(schema_id: int) -> int:
+    if not 0 <= schema_id <= _ID_MAX:
+        raise ValueError(f"no id of a schema registry: {schema_id}")
+    return schema_id
 
 
 def _varint(number: int) -> bytes:

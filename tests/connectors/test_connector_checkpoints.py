@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from pybroker.connectors.connect_service import absolute
 from pybroker.connectors.supervision.connector_checkpoints import Checkpoints
+from pybroker.pipeline.checkpoint_files import has_noted
 
 
 @pytest.fixture
@@ -27,16 +29,15 @@ def make(checkpoints: Checkpoints, name: str, *numbers: int) -> list[Path]:
 @pytest.mark.parametrize("name", ["a", "a b", "50%", "é"])
 def test_a_sink_of_files_finds_its_checkpoint_by_any_name_and_directory(tmp_path: Path, name: str) -> None:
     """Else it would not see that its directory is another one than before, as where a disk is not mounted."""
-    pytest.importorskip("pyspark")
-    from pybroker.connectors.kinds.file_sink import has_batches
-
     checkpoints = Checkpoints(absolute(tmp_path / "the data é"))
     (made,) = make(checkpoints, name, 1)
     assert tmp_path / "the data é" in made.parents
-    assert not has_batches(checkpoints.of(name, 1))
+    assert not has_noted(checkpoints.of(name, 1))
     (made / "offsets").mkdir()
+    (made / "offsets" / ".0.crc").write_text("x")
+    assert not has_noted(checkpoints.of(name, 1)), "a file of another name is no micro-batch"
     (made / "offsets" / "0").write_text("x")
-    assert has_batches(checkpoints.of(name, 1))
+    assert has_noted(checkpoints.of(name, 1))
 
 
 def test_checkpoints_of_a_directory_whose_name_was_kept_with_percent_signs_stay_there(tmp_path: Path) -> None:
@@ -105,3 +106,12 @@ def test_what_is_not_mounted_here_is_left_alone(directory: str) -> None:
     assert found.of("a", 1) == f"{directory}/a/1"
     found.remove_before("a", 2)
     assert not found.has_batch("a", 1)
+
+
+def test_a_supervisor_without_a_directory_looks_for_no_checkpoint_at_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    def listed(folder: Path) -> Iterator[Path]:
+        return iter((folder / "1",))
+
+    monkeypatch.setattr(Path, "iterdir", listed)
+    assert has_noted("/a/1")
+    assert not Checkpoints("").has_batch("a", 1)

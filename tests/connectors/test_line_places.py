@@ -50,6 +50,13 @@ def test_a_large_file_is_not_searched(tmp_path: Path) -> None:
     assert not can_be_searched(large.as_uri())
 
 
+@pytest.mark.parametrize("end", ["gz", "bz2", "deflate", "lz4", "snappy", "zst"])
+def test_a_packed_file_is_not_searched(tmp_path: Path, end: str) -> None:
+    packed = tmp_path / f"a.csv.{end}"
+    packed.write_bytes(b"x")
+    assert not can_be_searched(packed.as_uri())
+
+
 class NoSpark:
     """A session that is asked for nothing."""
 
@@ -57,7 +64,7 @@ class NoSpark:
         raise AssertionError(f"Spark is asked for {name}")
 
 
-@pytest.mark.parametrize("file", ["large", "gone"])
+@pytest.mark.parametrize("file", ["large", "gone", "packed.gz"])
 def test_spark_reads_no_file_once_more_in_which_no_line_would_be_found(
     file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -65,6 +72,7 @@ def test_spark_reads_no_file_once_more_in_which_no_line_would_be_found(
     from pybroker.connectors.kinds.file_source import _line_of
 
     (tmp_path / "large").write_text("no row\n")
+    (tmp_path / "packed.gz").write_bytes(b"x")
     monkeypatch.setattr(line_places, "_BYTES_MAX", 3)
     work: Any = SimpleNamespace(spark=NoSpark())
     assert _line_of(work, f"Encountered error while reading file {(tmp_path / file).as_uri()}. ") == ""

@@ -309,7 +309,7 @@ def test_rows_are_written_as_avro(drive: Any) -> None:
 
     schema = json.dumps(avro_schema(ROW, "t"))
     driver = drive(job_of(COUNTED, WrittenValue(Format.AVRO, {"schema": schema})))
-    assert counted_rows(driver, Reader(schema, None, False)) == COUNTED_ROWS
+    assert counted_rows(driver, Reader(schema, None, None)) == COUNTED_ROWS
 
 
 def test_rows_are_written_as_protobuf(drive: Any) -> None:
@@ -333,7 +333,7 @@ def test_row_is_cast_to_the_types_of_its_schema_and_its_key_need_not_be_a_field(
     driver = drive(job_of(text, WrittenValue(Format.AVRO, {"schema": schema})))
     driver.pipe("o", order(1, "ada", 7.25, "00:00"))
     ((key, value),) = driver.read_pairs("s", bytes)
-    assert (key, Reader(schema, None, False)(value)) == ("ada", {"ID": 1, "amount": Decimal("7.25"), "note": "-"})
+    assert (key, Reader(schema, None, None)(value)) == ("ada", {"ID": 1, "amount": Decimal("7.25"), "note": "-"})
 
 
 def test_table_of_a_join_is_read_whole_where_the_stream_begins_at_its_end(

@@ -12,7 +12,7 @@ from pybroker.sql.relations.catalog import Column, Format, Relation
 from pybroker.sql.standing.spark_plans import spark_plan
 from pybroker.sql.standing.standing_plans import WrittenValue
 from pybroker.values.avro_values import Reader
-from pybroker.values.registry_header import header_of
+from pybroker.values.registry_header import Header, header_of
 from tests.sql.registry_server import FIRST, SECOND, RegistryServer, written
 
 pytestmark = pytest.mark.jvm(needs="spark")
@@ -86,7 +86,7 @@ def test_value_of_avro_is_read_by_the_schema_of_its_id_and_written_with_one(
         *(written(99, FIRST, {"id": 3}), b"no header"),
     ]
     driver.pipe("s", *(Record(None, each) for each in values))
-    read = Reader(json.dumps(FIRST), None, 7)
+    read = Reader(json.dumps(FIRST), None, Header(7))
     assert sorted(read(each)["id"] for _, each in driver.read_pairs("t", bytes)) == [1, 2]
     assert registry.asked.count(f"GET /schemas/ids/{first}") >= 1
 

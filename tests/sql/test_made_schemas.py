@@ -58,7 +58,7 @@ def test_row_of_avro_is_read_as_it_was_written() -> None:
     schema = avro_schema(schema_of(columns), "orders.v1")
     assert schema["name"] == "orders_v1"
     assert avro_type(parsed(schema)).names == list(columns)
-    read = AvroReader(json.dumps(parsed(schema)), None, False)
+    read = AvroReader(json.dumps(parsed(schema)), None, None)
     for row in (row_of(columns), dict.fromkeys(columns)):
         written = io.BytesIO()
         fastavro.schemaless_writer(written, fastavro.parse_schema(schema), row)

@@ -52,6 +52,19 @@ def test_value_is_read_by_the_schema_of_its_id_which_is_asked_for_once(world: Wo
     )
 
 
+def test_value_of_the_first_id_is_read_by_its_schema_where_any_header_is_wanted(
+    world: World, registry: RegistryServer, tmp_path: Path
+) -> None:
+    """An id of 1 is not that of the declared schema, which has none."""
+    assert registry.register("orders-value", json.dumps(FIRST)) == 1
+    world.cluster.produce("orders", [written(1, FIRST, {"id": 1})])
+    declared = tmp_path / "second.avsc"
+    declared.write_text(json.dumps(SECOND))
+    options = f"format='avro', schema='{declared}', registry_header='true', schema.registry.url='{registry.url}'"
+    world.ask(f"CREATE STREAM orders WITH ({options})")
+    assert world.ask("SELECT id FROM orders") == [{"id": 1}]
+
+
 def test_value_of_an_id_that_the_registry_has_not_does_not_fit(world: World, registry: RegistryServer) -> None:
     first = registry.register("orders-value", json.dumps(FIRST))
     values = [written(77, FIRST, {"id": 1}), written(first, FIRST, {"id": 2}), b"no header"]
@@ -205,6 +218,18 @@ def test_standing_query_writes_by_its_topic_s_schema_and_registers_a_new_one(
     plan = plan_read(json.loads(world.supervisor.configs["twice"]["plan"]))
     assert plan.sources[0].options["schema.registry.url"] == registry.url
     assert plan.value.options["registry_header"] == str(registry.subjects["twice-value"][0])
+
+
+def test_a_statement_that_is_refused_leaves_the_registry_as_it_is(world: World, registry: RegistryServer) -> None:
+    world.cluster.produce("orders", [b'{"id": 1}'])
+    world.ask("CREATE STREAM orders WITH (format='json')")
+    world.ask("CREATE STREAM twice (id BIGINT) WITH (topic='orders', format='json')")
+    assert "declared already" in world.refusal("CREATE STREAM twice WITH (format='avro') AS SELECT id FROM orders")
+    world.cluster.produce("others", [b"x"])
+    assert "declared already" in world.refusal("CREATE STREAM twice (id INT) WITH (topic='others', format='avro')")
+    own = "topic='others', format='avro', key='no such column'"
+    assert "has no column" in world.refusal(f"CREATE STREAM others (id BIGINT) WITH ({own})")
+    assert registry.subjects == {}
 
 
 def test_explain_finds_what_the_registered_schema_has_not(world: World, registry: RegistryServer) -> None:

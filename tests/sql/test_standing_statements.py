@@ -382,6 +382,20 @@ def test_table_whose_new_query_does_not_run_has_its_rows_and_its_former_query(
     assert world.ask("SELECT * FROM totals", world.new_session()) == [{"who": "a", "n": 1, "total": 1.0}]
 
 
+@pytest.mark.parametrize("is_temporary", [True, False])
+def test_declaration_that_a_query_would_replace_is_there_again_where_the_query_does_not_run(
+    world: World, is_temporary: bool
+) -> None:
+    world.cluster.produce("big", [{"who": "a"}])
+    declared = "(who VARCHAR) WITH (topic='big', format='json')"
+    world.ask(f"CREATE {'TEMP ' if is_temporary else ''}STREAM big {declared}")
+    world.supervisor.failures["big"] = "AnalysisException: no"
+    assert "AnalysisException: no" in world.refusal("CREATE OR REPLACE STREAM big AS SELECT id FROM orders")
+    (shown,) = world.ask("SHOW STREAMS")
+    assert (shown["stream"], shown["query"]) == ("big", None)
+    assert world.ask("SHOW STREAMS", world.new_session()) == ([] if is_temporary else [shown])
+
+
 def test_stream_whose_new_query_does_not_run_is_not_written_a_second_time(world: World) -> None:
     big = "CREATE STREAM big AS SELECT id FROM orders"
     world.ask(big)

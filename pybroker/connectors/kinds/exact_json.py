@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
+from pybroker.connectors.declared.json_constants import refuse_constant
+
 
 class NestedTooDeep(ValueError):
     """A value in a value, some hundred times."""
@@ -38,7 +40,7 @@ class Digits(Decimal):
 def parsed(text: str | bytes) -> Any:
     """The value of a text; ValueError where it is no JSON."""
     try:
-        return json.loads(text, parse_float=Digits, parse_constant=_refused)
+        return json.loads(text, parse_float=Digits, parse_constant=refuse_constant)
     except RecursionError:
         raise NestedTooDeep from None
 
@@ -70,7 +72,3 @@ def key_of(value: Mapping[str, Any], fields: Sequence[str]) -> bytes | None:
         return None
     # JSON may have half of a pair of surrogates, of which UTF-8 has no form.
     return found.encode(errors="surrogatepass") if isinstance(found, str) else json_text(found).encode()
-
-
-def _refused(constant: str) -> Any:
-    raise ValueError(f"{constant} is no number of JSON")

@@ -31,6 +31,7 @@ from pybroker.connectors.kinds.query_epochs import query_of
 from pybroker.connectors.kinds.record_forms import PLACE, FormRefused, fields_of
 from pybroker.connectors.kinds.refused_records import Refusal
 from pybroker.connectors.kinds.sink_queries import start_sink
+from pybroker.pipeline.checkpoint_files import has_noted
 from pybroker.pipeline.spark_names import spark_name
 
 _LOOKED_AT_MOST_S: Final = 5.0
@@ -46,15 +47,9 @@ def start(work: Work) -> Run:
     bounds = Bounds(work.value("file.size.bytes"), work.value("rotate.interval.ms"))
     lake = FileLake(directory, work.name, _form(work), bounds)
     # Spark notes a micro-batch before it is written, and the directory has its log before that.
-    lake.open(has_written=has_batches(work.directory))
+    lake.open(has_written=has_noted(work.directory))
     query = start_sink(work, _FileSink(work, lake).write, takes_tombstones=False)
     return _FileRun(work, lake, query, bounds)
-
-
-def has_batches(checkpoint: str) -> bool:
-    """Whether a checkpoint has a micro-batch; Spark takes each sign of its path, also a percent, as it stands."""
-    noted = Path(checkpoint.removeprefix("file://")) / "offsets"
-    return noted.is_dir() and any(noted.iterdir())
 
 
 def local_path(text: str) -> Path:

@@ -13,14 +13,19 @@ from urllib.parse import unquote, urlsplit
 
 # The search is done by threads that others wait for.
 _BYTES_MAX: Final = 64 << 20
+# The names' ends by which Hadoop's codecs, and Spark with them, unpack a file.
+_PACKED: Final = frozenset({".gz", ".bz2", ".deflate", ".lz4", ".snappy", ".zst"})
 # Of one text, which may stand in a file any number of times.
 _NUMBERS_MAX: Final = 10
 
 
 def can_be_searched(file: str) -> bool:
     """Whether lines of the file may be found, as far as its name and its size say."""
+    path = _path_of(file)
+    if urlsplit(file).scheme != "file" or path.suffix in _PACKED:
+        return False
     try:
-        return urlsplit(file).scheme == "file" and _path_of(file).stat().st_size <= _BYTES_MAX
+        return path.stat().st_size <= _BYTES_MAX
     except OSError:
         return False
 

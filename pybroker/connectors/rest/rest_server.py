@@ -23,6 +23,7 @@ from urllib.parse import quote
 from aiohttp import web
 
 from pybroker.config.loggers import LEVELS
+from pybroker.connectors.declared.json_constants import refuse_constant
 from pybroker.connectors.rest.worker_loggers import WorkerLoggers
 from pybroker.connectors.state.state_records import Target
 from pybroker.connectors.state.state_topics import Replaced
@@ -336,7 +337,7 @@ async def _body(request: web.Request) -> Any:
     if request.content_type != "application/json":
         raise web.HTTPUnsupportedMediaType
     try:
-        body = json.loads(await request.text(), object_pairs_hook=_without_doubles, parse_constant=_no_constant)
+        body = json.loads(await request.text(), object_pairs_hook=_without_doubles, parse_constant=refuse_constant)
     except (ValueError, RecursionError, LookupError) as error:  # the last one for a charset that is none
         raise RequestRefused(BAD_REQUEST, f"the body is no JSON: {error}") from None
     _check_depth(body)
@@ -354,10 +355,6 @@ def _check_depth(body: Any) -> None:
 
 def _inner(outer: dict[str, Any] | list[Any]) -> Iterable[Any]:
     return outer.values() if isinstance(outer, dict) else outer
-
-
-def _no_constant(constant: str) -> Any:
-    raise ValueError(f"{constant} is no number of JSON")
 
 
 def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

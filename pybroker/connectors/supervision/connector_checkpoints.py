@@ -4,8 +4,8 @@ A connector's checkpoints are numbered, ``DIRECTORY/NAME/NUMBER``; numbers of a 
 configurations has the last one.  So a lesser number is never used again.  It is removed when the next run has a batch
 committed, or with its connector.  What a supervisor that died leaves behind goes with the next run of the name.
 
-Owns the names of directories, and their removal, which needs one that is mounted here.  A failure to remove is a line
-of the log.
+Owns the names of directories, and their removal, which needs one that is mounted here.  What stands in a checkpoint is
+`checkpoint_files`'.  A failure to remove is a line of the log.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
+from pybroker.pipeline.checkpoint_files import has_committed, local_checkpoint, names_in
+
 _NUMBER: Final = re.compile(r"[1-9][0-9]{0,17}")
-_BATCH: Final = re.compile(r"[0-9]+")
-_FILES: Final = "file://"
 
 _log = logging.getLogger(__name__)
 
@@ -36,37 +36,25 @@ class Checkpoints:
 
     def has_batch(self, name: str, number: int) -> bool:
         """Whether a run has committed one."""
-        folder = self._here(name)
-        return folder is not None and any(map(_BATCH.fullmatch, _names(folder / str(number) / "commits")))
+        return bool(self._directory) and has_committed(self.of(name, number))
 
     def remove_before(self, name: str, number: int) -> None:
         """Remove the checkpoints of a connector's runs before this one."""
-        folder = self._here(name)
-        if folder is None:
+        folder = local_checkpoint(f"{self._directory}/{_folder(name)}")
+        # Without a directory the folder would be one of the root.
+        if folder is None or not self._directory:
             return
-        for each in _names(folder):
+        for each in names_in(folder):
             if _NUMBER.fullmatch(each) and int(each) < number:
                 _remove(name, folder / each)
-        if not _names(folder) and folder.is_dir():
+        if not names_in(folder) and folder.is_dir():
             folder.rmdir()
-
-    def _here(self, name: str) -> Path | None:
-        """As this process has it; None for another file system."""
-        path = self._directory.removeprefix(_FILES)
-        return Path(path, _folder(name)) if path.startswith("/") else None
 
 
 def _folder(name: str) -> str:
     """A name of dots would be another directory."""
     text = quote(name, safe="")
     return text if text.strip(".") else text.replace(".", "%2E")
-
-
-def _names(folder: Path) -> list[str]:
-    try:
-        return [each.name for each in folder.iterdir()]
-    except OSError:
-        return []
 
 
 def _remove(name: str, checkpoint: Path) -> None:

@@ -12,7 +12,7 @@ from pybroker.pipeline.converters.arrow_decoding import decoder_of, encoder_of
 from pybroker.pipeline.converters.decoding import Decoder
 from pybroker.values.avro_values import Reader, Schema, arrow_type, parsed
 from pybroker.values.avro_writing import Writer
-from pybroker.values.registry_header import checked_header
+from pybroker.values.registry_header import Header, header_wanted
 from pybroker.values.schema_registry import SchemaRegistry
 
 
@@ -35,10 +35,17 @@ def avro_of(
 
     Raises ValueError for a schema that is none or no type of a column, and OSError for a file that cannot be read.
     """
+    return avro_behind(header_wanted(registry_header), schema, reader=reader, registry=registry)
+
+
+def avro_behind(
+    header: Header | None, schema: Schema, *, reader: Schema | None = None, registry: SchemaRegistry | None = None
+) -> Decoder:
+    """As `avro_of`, behind a header, or of values without one."""
     written = parsed(schema)
     wanted = written if reader is None else parsed(reader)
     texts = (json.dumps(written), None if reader is None else json.dumps(wanted))
-    return decoder_of(Reader(*texts, checked_header(registry_header), registry), spark_type(wanted))
+    return decoder_of(Reader(*texts, header, registry), spark_type(wanted))
 
 
 def to_avro(schema: Schema) -> Callable[[Column], Column]:

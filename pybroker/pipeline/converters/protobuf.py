@@ -11,7 +11,7 @@ from pybroker.pipeline.converters.arrow_decoding import decoder_of, encoder_of
 from pybroker.pipeline.converters.decoding import Decoder
 from pybroker.values.protobuf_values import Definition, MessageSource, Reader, arrow_type
 from pybroker.values.protobuf_writing import Writer
-from pybroker.values.registry_header import checked_header
+from pybroker.values.registry_header import Header, header_wanted
 
 
 def protobuf_of(message: MessageSource, *, registry_header: bool | int = False) -> Decoder:
@@ -23,8 +23,13 @@ def protobuf_of(message: MessageSource, *, registry_header: bool | int = False) 
     Raises ValueError for a message that contains itself, which has no type of Spark's, or that the file has not, and
     OSError for a file that cannot be read.
     """
+    return protobuf_behind(header_wanted(registry_header), message)
+
+
+def protobuf_behind(header: Header | None, message: MessageSource) -> Decoder:
+    """As `protobuf_of`, behind a header, or of values without one."""
     definition = Definition(message)
-    return decoder_of(Reader(definition, checked_header(registry_header)), spark_type(definition.descriptor()))
+    return decoder_of(Reader(definition, header), spark_type(definition.descriptor()))
 
 
 def to_protobuf(message: MessageSource) -> Callable[[Column], Column]:

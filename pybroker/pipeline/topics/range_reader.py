@@ -36,6 +36,7 @@ from pybroker.pipeline.topics.client_log import with_client_log
 from pybroker.pipeline.topics.cluster_queries import PartitionStatus, kept_queries
 from pybroker.pipeline.topics.ranges import OffsetRange
 from pybroker.pipeline.topics.source_columns import record_batch
+from pybroker.pipeline.topics.source_options import LOSS_ADVICE
 
 ROWS_MAX = 10_000
 
@@ -76,7 +77,7 @@ class DataLoss(RuntimeError):
     """Records that should have been read are not there any more."""
 
     def __init__(self, what: str) -> None:
-        super().__init__(f"{what}; with failOnDataLoss=false the query goes on with what is there")
+        super().__init__(f"{what}{LOSS_ADVICE}")
 
 
 class ReadTimeout(RuntimeError):

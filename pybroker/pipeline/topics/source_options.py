@@ -20,6 +20,9 @@ EARLIEST_OFFSET = -2
 # Kafka's consumers have ``read_uncommitted``: the folder's README has what is lost by either.
 ISOLATION_LEVEL_DEFAULT = "read_committed"
 
+# Behind what has been lost, for a query whose options are its owner's.
+LOSS_ADVICE = "; with failOnDataLoss=false the query goes on with what is there"
+
 MAX_TRIGGER_DELAY_DEFAULT_MS = 15 * 60 * 1000
 POLL_TIMEOUT_DEFAULT_MS = 120_000
 

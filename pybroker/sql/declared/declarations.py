@@ -45,7 +45,7 @@ def relation_of(cluster: Cluster, changes: Changes | None, wanted: Create, regis
     """The relation that is declared; raises ``SqlError`` for options that are none, and for a topic that is not there.
 
     With ``partitions`` a topic that is missing is made.  Without columns they come from the schema, or from samples.
-    ``registry`` is where schemas are that the declaration does not have.
+    ``registry`` is where schemas are that the declaration does not have.  One that is made for it is not registered.
     """
     options = by_own_names(wanted.options)
     _check(options)

@@ -1,14 +1,16 @@
 """Schemas that a registry has for a topic: its subject's newest one, or that of an id, and one that is registered.
 
 Owns the subject's name, ``TOPIC-value`` as serializers have it, and which columns a JSON Schema has.  What is found
-stands in the declaration, so that the registry is asked once, and later for other versions alone.
+stands in the declaration, so that the registry is asked once, and later for other versions alone.  A schema is found
+first, which leaves the registry as it is, and registered by the statement that runs.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
 
@@ -23,19 +25,42 @@ _KINDS: Final = {"AVRO": Format.AVRO, "PROTOBUF": Format.PROTOBUF, "JSON": Forma
 _PLAIN: Final = {"integer": "BIGINT", "number": "DOUBLE", "boolean": "BOOLEAN", "string": "VARCHAR"}
 
 
-def with_registered_schema(relation: Relation, *, registers: bool = True) -> Relation:
+def with_registered_schema(relation: Relation) -> Relation:
     """The relation with the schema that its registry has for the values; ``SqlError``.
 
-    Where the registry has none, one is made of the relation's columns, and ``registers`` has it registered.
+    Where the registry has none, one is made of the relation's columns, and has no id before it is `registered`.
     """
     registry = registry_of(relation.options)
     if registry is None or "schema" in relation.options:
         return relation
-    try:
+    with _told(relation):
         found = _found(registry, relation)
-        if found is None:
-            return _made(registry, relation, registers=registers)
-        return _with(relation, found)
+        return _made(registry, relation) if found is None else _with(relation, found)
+
+
+def registered(relation: Relation, given: Mapping[str, str]) -> Relation:
+    """The relation, whose schema the registry has from now on, where `with_registered_schema` has made it.
+
+    ``given`` are the options of the statement: a schema among them is written without an id.  Raises ``SqlError``.
+    """
+    registry = registry_of(relation.options)
+    if registry is None or HEADER in relation.options or "schema" in given:
+        return relation
+    with _told(relation):
+        text = relation.options["schema"]
+        if relation.format is Format.PROTOBUF:
+            from pybroker.values.protobuf_values import last_file
+
+            text = base64.b64encode(last_file(base64.b64decode(text.removeprefix(DESCRIPTORS)))).decode()
+        found = registry.register(_subject(relation), relation.format.upper(), text)
+    return replace(relation, options={**relation.options, HEADER: str(found)})
+
+
+@contextmanager
+def _told(relation: Relation) -> Iterator[None]:
+    """``SqlError`` with the relation's name for what a registry, or a schema, is wrong with."""
+    try:
+        yield
     except (ValueError, RegistryAway) as error:
         raise SqlError(f"{relation.name}: {error}") from error
     except RecursionError:
@@ -78,19 +103,11 @@ def _with(relation: Relation, found: RegisteredSchema) -> Relation:
     return replace(relation, options=options)
 
 
-def _made(registry: SchemaRegistry, relation: Relation, *, registers: bool) -> Relation:
+def _made(registry: SchemaRegistry, relation: Relation) -> Relation:
     if relation.format is Format.JSON or all(each.is_key for each in relation.columns):
         raise SqlError(f"{relation.name}: the registry {registry.url} has no subject {_subject(relation)}")
-    made = made_schema(relation)
-    if not registers:
-        return replace(relation, options={**relation.options, **made})
-    text = made["schema"]
-    if relation.format is Format.PROTOBUF:
-        from pybroker.values.protobuf_values import last_file
-
-        text = base64.b64encode(last_file(base64.b64decode(text.removeprefix(DESCRIPTORS)))).decode()
-    found = registry.register(_subject(relation), relation.format.upper(), text)
-    return replace(relation, options={**relation.options, **made, HEADER: str(found)})
+    others = {name: value for name, value in relation.options.items() if name != HEADER}
+    return replace(relation, options={**others, **made_schema(relation)})
 
 
 def _json_columns(found: RegisteredSchema) -> tuple[Column, ...]:

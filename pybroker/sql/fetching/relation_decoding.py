@@ -30,7 +30,7 @@ from pybroker.sql.relations.format_options import header_read
 from pybroker.sql.sql_errors import SqlError
 from pybroker.values.arrow_values import read_values
 from pybroker.values.csv_values import LineReader
-from pybroker.values.registry_header import without_header
+from pybroker.values.registry_header import Header, without_header
 
 _MISFIT: Final = "misfit"
 _NO_TEXT: Final = "the value is no UTF-8"
@@ -189,7 +189,7 @@ def decoder(relation: Relation, columns: Sequence[Column]) -> ValueDecoder:
     """What decodes the values of a relation, these columns of them; raises ``SqlError`` for a schema that is none."""
     if relation.format is Format.JSON:
         header = header_read(relation.options)
-        return _JsonDecoder(columns) if header is False else _behind_header(_JsonDecoder(columns), header)
+        return _JsonDecoder(columns) if header is None else _behind_header(_JsonDecoder(columns), header)
     if relation.format is Format.CSV:
         return _CsvDecoder(relation, columns)
     if relation.format is Format.TEXT:
@@ -201,7 +201,7 @@ def decoder(relation: Relation, columns: Sequence[Column]) -> ValueDecoder:
     return value_decoder(relation, columns)
 
 
-def _behind_header(decode: ValueDecoder, header: bool | int) -> ValueDecoder:
+def _behind_header(decode: ValueDecoder, header: Header) -> ValueDecoder:
     """Of values that have a schema registry's header in front."""
 
     def decode_behind(values: pa.Array) -> tuple[list[pa.Array], pa.Array]:

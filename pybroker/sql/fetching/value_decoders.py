@@ -21,6 +21,7 @@ from pybroker.sql.relations.format_options import (
     registry_of,
 )
 from pybroker.sql.sql_errors import SqlError
+from pybroker.values.registry_header import Header
 from pybroker.values.schema_registry import RegistryAway, SchemaRegistry
 
 # The only column of values that have no fields.
@@ -73,7 +74,7 @@ def _reading(relation: Relation) -> tuple[Callable[[bytes], Any], pa.StructType]
 
 
 def _avro(
-    schema: str, header: bool | int, registry: SchemaRegistry | None
+    schema: str, header: Header | None, registry: SchemaRegistry | None
 ) -> tuple[Callable[[bytes], Any], pa.StructType]:
     from pybroker.values.avro_values import Reader, arrow_type, parsed
 
@@ -85,7 +86,7 @@ def _avro(
     return lambda value: {_VALUE: read(value)}, pa.struct([(_VALUE, kind)])
 
 
-def _protobuf(schema: str, message: str, header: bool | int) -> tuple[Callable[[bytes], Any], pa.StructType]:
+def _protobuf(schema: str, message: str, header: Header | None) -> tuple[Callable[[bytes], Any], pa.StructType]:
     from google.protobuf.message import DecodeError
 
     from pybroker.values.protobuf_values import Definition, Reader, arrow_type

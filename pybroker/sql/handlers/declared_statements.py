@@ -10,12 +10,13 @@ from typing import Final
 
 from pybroker.sql.declared import declarations
 from pybroker.sql.declared.kept_declarations import as_kept, record_of
+from pybroker.sql.declared.registered_schemas import registered
 from pybroker.sql.handlers.session_context import OPTIONS, Context
 from pybroker.sql.parsing.statements import Create, Describe, InsertValues, Set, Show
 from pybroker.sql.questions.inserts import records_of
 from pybroker.sql.relations.catalog import PSEUDO_COLUMNS, Relation
 from pybroker.sql.relations.cluster_port import Written
-from pybroker.sql.relations.format_options import REGISTRY, registry_of
+from pybroker.sql.relations.format_options import REGISTRY, by_own_names, registry_of
 from pybroker.sql.sql_errors import SqlError, nearest
 
 # Before settings of ksqlDB's own, and of the Kafka Streams inside of it.
@@ -33,6 +34,7 @@ def create(context: Context, wanted: Create) -> None:
     relation = declarations.relation_of(context.cluster, context.changes, wanted, context.settings.get(REGISTRY))
     is_same = there is not None and any(map(there.says_as, (relation, as_kept(relation))))
     check_free(there, replaces=wanted.replaces or is_same)
+    relation = registered(relation, by_own_names(wanted.options))
     if wanted.is_temporary or context.changes is None:
         context.catalog.declare(relation)
         context.remark(f"{kind} {wanted.name} is declared, for this session")

@@ -13,6 +13,7 @@ from typing import Final
 from sqlglot import exp
 
 from pybroker.sql.declared.declarations import made_topic
+from pybroker.sql.declared.registered_schemas import registered
 from pybroker.sql.handlers.answers import columns_told, declares
 from pybroker.sql.handlers.declared_statements import check_free, forget, keep
 from pybroker.sql.handlers.session_context import BEGIN, Context
@@ -57,47 +58,66 @@ def create_as(context: Context, wanted: CreateAs) -> None:
         return
     options = _with_registry(context, _options(wanted))
     planned = _planned(context, wanted.name, wanted.kind, wanted.select)
-    relation = _written(context, wanted, options, planned)
-    former = there.query if there is not None and wanted.replaces else None
+    relation = _written(wanted, options, planned)
+    former = there if there is not None and there.query is not None and wanted.replaces else None
     if former is None:
         check_free(there, replaces=wanted.replaces)
-    is_old = wanted.kind == "TABLE" and has_records(context.cluster, options.get("topic", wanted.name))
-    context.kept.make(context.cluster, context.wanted_changes(), context.remark)
-    topic = _make_topic(context, options.get("topic", wanted.name), wanted.kind, options, planned.reads)
-    _check_loop(topic, planned)
+    relation = _with_topic(context, registered(relation, options), options, planned, is_new=former is None)
     hosted, is_same = None, False
-    if there is not None and former is not None:
-        hosted = next((each for each in queries.all() if each.name == former), None)
-        is_same = there.topic == topic and (there.kind, wanted.kind) == ("TABLE", "TABLE")
-        _check_alone(queries, former, topic if is_same else None)
-    elif is_old:
-        context.remark(
-            f"the topic {topic} has records already, and the rows among them stay in the table {wanted.name}"
-        )
-    relation = replace(relation, topic=topic)
-    plan = replace(planned.plan, value=written_value(relation))
-    replacement = Replacement(queries, wanted.name, hosted, wanted.kind if there is None else there.kind)
+    if former is not None:
+        hosted = next((each for each in queries.all() if each.name == former.query), None)
+        is_same = former.topic == relation.topic and former.kind == relation.kind == "TABLE"
+        if is_same:
+            _check_alone(queries, str(former.query), relation.topic)
+    config = _config(context, replace(planned.plan, value=written_value(relation)), relation.topic, wanted.text)
+    replacement = Replacement(queries, wanted.name, hosted, (there or relation).kind)
     ends: dict[int, int] = {}
-    config = _config(context, plan, topic, wanted.text)
-    replacement.start(config, lambda: ends.update(ends_of(context.cluster, topic)))
-    keep(context, relation)
-    try:
-        found = replacement.settled()
-    except (NotStarted, Interrupted) as error:
-        is_gone = hosted is not None or isinstance(error, NotStarted)
-        if is_gone and there is not None and former is not None:
-            keep(context, there)
-        elif is_gone:
-            forget(context, wanted.name)
-        raise
+    replacement.start(config, lambda: ends.update(ends_of(context.cluster, relation.topic)))
+    found = _kept_and_settled(context, relation, replacement, replaces_one=hosted is not None)
     if is_same and ends:
-        _delete_former_rows(context, queries, wanted.name, topic, ends)
+        _delete_former_rows(context, queries, wanted.name, relation.topic, ends)
     context.remark(f"{wanted.kind.lower()} {wanted.name} is made by the query {found.name}, which is {found.state}")
 
 
-def _check_alone(queries: HostedQueries, former: str, topic: str | None) -> None:
+def _with_topic(
+    context: Context, relation: Relation, options: dict[str, str], planned: _Planned, *, is_new: bool
+) -> Relation:
+    """What a query makes, with its topic as the cluster has it, which is made where it is missing; ``SqlError``."""
+    has_rows = relation.kind == "TABLE" and has_records(context.cluster, relation.topic)
+    context.kept.make(context.cluster, context.wanted_changes(), context.remark)
+    topic = _make_topic(context, relation.topic, relation.kind, options, planned.reads)
+    _check_loop(topic, planned)
+    if has_rows and is_new:
+        told = f"the topic {topic} has records already, and the rows among them stay in the table {relation.name}"
+        context.remark(told)
+    return replace(relation, topic=topic)
+
+
+def _kept_and_settled(
+    context: Context, relation: Relation, replacement: Replacement, *, replaces_one: bool
+) -> HostedQuery:
+    """The query that makes a relation, which is kept; where the query does not run, what stood there before is again.
+
+    Raises ``NotStarted``, and ``Interrupted``: a query that takes long, and replaces none, is as it is then.
+    """
+    own, kept = context.catalog.own(relation.name), context.catalog.kept(relation.name)
+    keep(context, relation)
+    try:
+        return replacement.settled()
+    except (NotStarted, Interrupted) as error:
+        if replaces_one or isinstance(error, NotStarted):
+            if kept is None:
+                forget(context, relation.name)
+            else:
+                keep(context, kept)
+            if own is not None:
+                context.catalog.declare(own)
+        raise
+
+
+def _check_alone(queries: HostedQueries, former: str, topic: str) -> None:
     """``SqlError`` where another query writes the topic whose rows are to be deleted."""
-    for each in queries.all() if topic is not None else ():
+    for each in queries.all():
         if each.name != former and each.writes == topic:
             raise SqlError(f"the query {each.name} writes {topic}, too: TERMINATE {each.name} first")
 
@@ -168,7 +188,7 @@ def explain_standing(context: Context, wanted: ExplainStanding) -> None:
     if isinstance(statement, CreateAs):
         planned = _planned(context, statement.name, statement.kind, statement.select)
         options = _with_registry(context, _options(statement))
-        relation = _written(context, statement, options, planned, registers=False)
+        relation = _written(statement, options, planned)
         plan = replace(planned.plan, value=written_value(relation))
     else:
         relation = context.relation(statement.name, statement.select.text, statement.start)
@@ -285,13 +305,11 @@ def _make_topic(context: Context, topic: str, kind: str, options: dict[str, str]
     return made_topic(context.cluster, context.wanted_changes(), topic, options, settings)
 
 
-def _written(
-    context: Context, wanted: CreateAs, options: dict[str, str], planned: _Planned, *, registers: bool = True
-) -> Relation:
-    """What a query makes: its columns, and the schema by which they are written."""
+def _written(wanted: CreateAs, options: dict[str, str], planned: _Planned) -> Relation:
+    """What a query makes: its columns, and the schema by which they are written, which may not be registered yet."""
     topic, kind = options.get("topic", wanted.name), format_of(options)
     made = Relation(wanted.name, topic, kind, planned.columns, True, wanted.kind, {}, wanted.name)
-    found = written_relation(made, options, planned.plan.key, registers=registers)
+    found = written_relation(made, options, planned.plan.key)
     own: dict[str, str] = {name: options[name] for name in event_times.OPTIONS if name in options}
     if wanted.kind == "TABLE" and len(planned.plan.key) == 1:
         (own[KEY],) = planned.plan.key

@@ -102,7 +102,15 @@ class Catalog:
 
     def declared(self, name: str) -> Relation | None:
         """What was declared by a name."""
-        return self._own.get(name.lower()) or self._kept.get(name.lower())
+        return self.own(name) or self.kept(name)
+
+    def own(self, name: str) -> Relation | None:
+        """What the session alone has under a name."""
+        return self._own.get(name.lower())
+
+    def kept(self, name: str) -> Relation | None:
+        """What the cluster keeps under a name."""
+        return self._kept.get(name.lower())
 
     def remember(self, relation: Relation) -> None:
         """Keep what was inferred of a topic, so that the next question takes no samples."""

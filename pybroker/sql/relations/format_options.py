@@ -13,7 +13,7 @@ from typing import Final
 from pybroker.extras import how_to_install
 from pybroker.sql.relations.catalog import Format
 from pybroker.sql.sql_errors import SqlError
-from pybroker.values.registry_header import header_of
+from pybroker.values.registry_header import Header, header_of
 from pybroker.values.schema_registry import SchemaRegistry
 
 # Before descriptors of Protobuf that stand in a declaration.
@@ -65,28 +65,30 @@ def missing_library(kind: Format, error: ModuleNotFoundError) -> SqlError:
     return SqlError(f"format {kind} needs {error.name}: {how_to_install('sql')}")
 
 
-def registry_header(options: Mapping[str, str]) -> bool | int:
-    """Whether values have a schema registry's header, or which schema's; raises ``SqlError`` for what is neither."""
+def registry_header(options: Mapping[str, str]) -> Header | None:
+    """The header of a schema registry that values have, if any; raises ``SqlError`` for an option that says neither."""
     text = options.get(HEADER, "false")
     lowered = text.lower()
     if lowered in ("true", "false"):
-        return lowered == "true"
+        return Header() if lowered == "true" else None
     if not lowered.isdigit():
         raise SqlError(f"registry_header is true, false or the id of a schema, not {text}")
-    return int(lowered)
+    return Header(int(lowered))
 
 
-def header_read(options: Mapping[str, str]) -> bool | int:
+def header_read(options: Mapping[str, str]) -> Header | None:
     """The header that a value has to have: where a registry says what an id is, any one."""
-    return True if REGISTRY in options else registry_header(options)
+    return Header() if REGISTRY in options else registry_header(options)
 
 
 def header_written(options: Mapping[str, str], indexes: tuple[int, ...] = ()) -> bytes:
     """What stands in front of a value, behind which message of Protobuf it is; ``SqlError`` where no id is known."""
     found = registry_header(options)
-    if found is True:
+    if found is None:
+        return b""
+    if found.schema_id is None:
         raise SqlError(f"values have a registry's header, and {HEADER}=ID says which schema's is written")
-    return b"" if found is False else header_of(found, indexes)
+    return header_of(found.schema_id, indexes)
 
 
 def registry_of(options: Mapping[str, str]) -> SchemaRegistry | None:

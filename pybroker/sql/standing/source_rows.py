@@ -12,11 +12,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, IntegralType, _parse_datatype_string
 
-from pybroker.pipeline.converters.avro import avro_of
+from pybroker.pipeline.converters.avro import avro_behind
 from pybroker.pipeline.converters.csv_lines import csv_of
 from pybroker.pipeline.converters.decoding import ERROR_SUFFIX, Decoder, decode, readable
 from pybroker.pipeline.converters.json_values import json_of, raw, text
-from pybroker.pipeline.converters.protobuf import protobuf_of
+from pybroker.pipeline.converters.protobuf import protobuf_behind
 from pybroker.pipeline.spark_names import spark_name
 from pybroker.sql.relations.catalog import PSEUDO_COLUMNS, Format
 from pybroker.sql.relations.catalog import Column as PlanColumn
@@ -24,7 +24,7 @@ from pybroker.sql.relations.event_times import PATTERN, TimeKind, kind_of, time_
 from pybroker.sql.relations.format_options import descriptors, header_read, registry_header, registry_of
 from pybroker.sql.standing.left_out import counted, stopped_by_one
 from pybroker.sql.standing.standing_plans import WIDTH, SourcePlan, TableJoin
-from pybroker.values.registry_header import HEADER_BYTES, header_of
+from pybroker.values.registry_header import HEADER_BYTES
 
 
 def view_of(records: DataFrame, source: SourcePlan) -> DataFrame:
@@ -144,20 +144,18 @@ def _decoder(source: SourcePlan) -> Decoder:
             return raw()
         case Format.AVRO:
             header, registry = registry_header(source.options), registry_of(source.options)
-            return avro_of(source.options["schema"], registry_header=header, registry=registry)
+            return avro_behind(header, source.options["schema"], registry=registry)
         case Format.PROTOBUF:
-            return protobuf_of(
-                (descriptors(source.options["schema"]), source.options["message"]),
-                registry_header=header_read(source.options),
-            )
+            message = (descriptors(source.options["schema"]), source.options["message"])
+            return protobuf_behind(header_read(source.options), message)
 
 
 def _behind_header(decoder: Decoder, source: SourcePlan) -> Decoder:
     """Of values that have a schema registry's header in front, where the source says so."""
     wanted = header_read(source.options)
-    if wanted is False:
+    if wanted is None:
         return decoder
-    front = b"\0" if wanted is True else header_of(wanted)
+    front = wanted.front
 
     def decode_behind(frame: DataFrame, name: str) -> DataFrame:
         value, error = F.col(name), F.col(f"{name}{ERROR_SUFFIX}")

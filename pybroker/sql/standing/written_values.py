@@ -40,13 +40,11 @@ def format_of(options: Mapping[str, str]) -> Format:
     return found
 
 
-def written_relation(
-    made: Relation, options: Mapping[str, str], key: Sequence[str], *, registers: bool = True
-) -> Relation:
+def written_relation(made: Relation, options: Mapping[str, str], key: Sequence[str]) -> Relation:
     """The relation of a query's rows, in the format of ``made``: with its schema, and the columns of that.
 
-    ``made`` has the query's columns, and ``key`` names those of the record's key.  Without ``registers`` a registry is
-    asked alone.  Raises ``SqlError``.
+    ``made`` has the query's columns, and ``key`` names those of the record's key.  A schema that is made for a registry
+    is not registered yet.  Raises ``SqlError``.
     """
     if made.format is Format.JSON:
         return made
@@ -55,7 +53,7 @@ def written_relation(
         if "schema" in own:
             own = with_schema_inside(made.format, own)
         elif REGISTRY in own:
-            own = with_registered_schema(replace(made, options=own), registers=registers).options
+            own = with_registered_schema(replace(made, options=own)).options
         else:
             own = made_schema(replace(made, options=own))
     except (ValueError, OSError) as error:

@@ -102,9 +102,10 @@ def test_a_value_that_fits_is_written(kind: Any, value: Any) -> None:
 
 def reader_of(schema: Any, wanted: Any = None, registry_header: bool | int = False) -> Any:
     from pybroker.values.avro_values import Reader, parsed
+    from pybroker.values.registry_header import header_wanted
 
     texts = [None if one is None else json.dumps(parsed(one)) for one in (schema, wanted)]
-    return Reader(texts[0] or "", texts[1], registry_header)
+    return Reader(texts[0] or "", texts[1], header_wanted(registry_header))
 
 
 def test_a_registrys_header_has_to_have_the_id_that_is_expected() -> None:

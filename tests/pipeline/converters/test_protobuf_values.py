@@ -57,8 +57,9 @@ NOTHING = {
 
 def reader_of(file: Path, name: str = "shop.Order", registry_header: bool | int = False) -> Any:
     from pybroker.values.protobuf_values import Definition, Reader
+    from pybroker.values.registry_header import header_wanted
 
-    return Reader(Definition((file, name)), registry_header)
+    return Reader(Definition((file, name)), header_wanted(registry_header))
 
 
 def written(file: Path, value: dict[str, Any]) -> bytes:
