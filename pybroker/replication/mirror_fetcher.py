@@ -97,7 +97,8 @@ class MirrorFetcher(ReplicaFetcher):
         self._throttle.forget(partition)
 
     def _ready(self, partition: FollowedPartition) -> None:
-        if self._partitions.get(partition.key) is partition:
+        is_cut = isinstance(partition, MirroredPartition) and partition.is_cut
+        if self._partitions.get(partition.key) is partition and not is_cut:
             super()._ready(partition)
 
     def _replica_state(self) -> ReplicaState:
@@ -126,7 +127,11 @@ class MirrorFetcher(ReplicaFetcher):
         if isinstance(partition, MirroredPartition):
             partition.source_stable = data.last_stable_offset
         super()._append(partition, data)
-        if isinstance(partition, MirroredPartition) and partition.may_lack_end and not partition.retired:
+        if not isinstance(partition, MirroredPartition) or partition.retired:
+            return
+        if partition.is_cut:
+            self._wait_for(partition)  # in the next leader epoch it is another object's
+        elif partition.may_lack_end:
             self._put_off(partition)
             self._session.begin_anew()  # this one names what is new alone
 
@@ -152,10 +157,14 @@ class MirrorFetcher(ReplicaFetcher):
             super()._on_error(partition, error_code)
 
     def _on_divergence(self, partition: FollowedPartition, epoch: int, end_offset: int) -> None:
-        if isinstance(partition, MirroredPartition) and partition.has_to_begin_anew():
-            self._wait_for(partition)  # in the next leader epoch it is another object's
-        else:
+        if not isinstance(partition, MirroredPartition):
             super()._on_divergence(partition, epoch, end_offset)
+            return
+        has_to_begin_anew = partition.has_to_begin_anew()
+        if not has_to_begin_anew:
+            super()._on_divergence(partition, epoch, end_offset)
+        if has_to_begin_anew or partition.is_cut:
+            self._wait_for(partition)  # in the next leader epoch it is another object's
 
     def _on_unknown_offset(self, partition: FollowedPartition) -> None:
         """The source has no such offset, or its leader epochs went back, as by a backup.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -171,10 +171,62 @@ def test_a_cut_at_the_source_is_followed_in_another_leader_epoch_alone(linked: L
     epoch = linked.here.state().leader_epoch
     linked.hears_reports = True
     linked.settle()
-    assert [report.kind for report in linked.reports] == [DIVERGED]
-    assert linked.here.state().leader_epoch == epoch + 1
+    assert [report.kind for report in linked.reports] == [DIVERGED, DIVERGED]  # before the cut, and behind it
+    assert linked.here.state().leader_epoch == epoch + 2
     assert len(linked.stored(linked.here)) == 4
     assert_same(linked)
+
+
+def pause_and_resume(linked: LinkedClusters) -> None:
+    linked.become("paused")
+    linked.become(MIRRORING)
+
+
+def lead_otherwise(linked: LinkedClusters) -> None:
+    linked.here.elect(12)
+    linked.here.tell()
+
+
+@pytest.mark.parametrize("change", [pause_and_resume, lead_otherwise, lambda _: None], ids=["paused", "elected", "-"])
+def test_in_one_leader_epoch_no_offset_has_another_record_than_consumers_have_read(
+    linked: LinkedClusters, change: Callable[[LinkedClusters], None]
+) -> None:
+    """A consumer looks where its position stands with the next leader epoch, and goes on from there within one."""
+    mirror_what_one_leader_has_alone(linked)
+    linked.is_away = True
+    linked.world.advance(FETCH_TIMEOUT_MS)
+    change(linked)
+    linked.settle()
+    only(linked.source, 2)
+    linked.source.elect(2, isr=(2,))
+    linked.source.tell((2,))
+    produce(linked, 5)
+    linked.is_away = False
+    read: dict[tuple[int, int], bytes] = {}
+    for _ in range(5_000):
+        state = linked.here.state()
+        leader = linked.here.brokers[state.leader]
+        for offset, records in stored_of(leader).items():
+            if offset < leader.offsets()[1]:
+                assert read.setdefault((state.leader_epoch, offset), records) == records
+        linked.world.advance(1)
+    assert_same(linked)
+
+
+def test_a_partition_that_was_cut_has_no_end_before_the_next_leader_epoch(linked: LinkedClusters) -> None:
+    mirror_what_one_leader_has_alone(linked)
+    pause_and_resume(linked)
+    linked.hears_reports = False
+    only(linked.source, 2)
+    linked.source.elect(2, isr=(2,))
+    linked.source.tell((2,))
+    linked.become(PROMOTING)
+    linked.world.advance(FETCH_TIMEOUT_MS)
+    assert len(linked.stored(linked.here)) == 3
+    linked.hears_reports = True
+    linked.settle()
+    assert [report.kind for report in linked.reports] == [DIVERGED, ENDED]
+    assert linked.state == PROMOTED
 
 
 def test_a_log_that_begins_late_begins_here_where_it_does_there(linked: LinkedClusters) -> None:
