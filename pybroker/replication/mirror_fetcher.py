@@ -101,6 +101,19 @@ class MirrorFetcher(ReplicaFetcher):
         if self._partitions.get(partition.key) is partition and not is_cut:
             super()._ready(partition)
 
+    def _put_off(self, partition: FollowedPartition, then: Callable[[FollowedPartition], None] | None = None) -> None:
+        if self._partitions.get(partition.key) is partition:
+            super()._put_off(partition, then)
+
+    def _ask_offset(self, partition: FollowedPartition, timestamp: int, found: Callable[[int | None], None]) -> None:
+        """See ``ReplicaFetcher``; nothing is found for a partition that another fetcher has by then."""
+
+        def answered(offset: int | None) -> None:
+            if self._partitions.get(partition.key) is partition:
+                found(offset)
+
+        super()._ask_offset(partition, timestamp, answered)
+
     def _replica_state(self) -> ReplicaState:
         return ReplicaState()
 

@@ -1,0 +1,59 @@
+"""What a link's fetchers ask beside their fetches, in virtual time: offsets, ends, and what an answer may do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pybroker.replication.mirror_fetcher import MirrorFetcher
+from pybroker.replication.mirrored_link import MirroredLink
+from pybroker.replication.mirrored_partition import MirroredPartition
+from pybroker.replication.replica_fetcher import EARLIEST, LATEST, ReplicaFetcher
+from tests.links.test_mirrors import assert_same, produce
+from tests.links.virtual_link import LinkedClusters
+from tests.replication.cluster import NAME
+
+
+@pytest.fixture
+def linked(tmp_path: Path) -> Iterator[LinkedClusters]:
+    clusters = LinkedClusters(tmp_path)
+    yield clusters
+    clusters.close()
+
+
+@pytest.mark.parametrize("answer", [None, 0, 2], ids=["no-answer", "start", "later-start"])
+@pytest.mark.parametrize("timestamp", [EARLIEST, LATEST], ids=["earliest", "latest"])
+def test_an_offset_that_comes_late_does_nothing_to_a_partition_that_another_fetcher_has(
+    linked: LinkedClusters, timestamp: int, answer: int | None
+) -> None:
+    produce(linked)
+    linked.settle()
+    link, fetcher, mirrored = fetched_by(linked)
+    late: list[Callable[[int | None], None]] = []
+    with pytest.MonkeyPatch.context() as asked:
+        asked.setattr(ReplicaFetcher, "_ask_offset", lambda _self, _partition, _timestamp, found: late.append(found))
+        fetcher._wait_for(mirrored)
+        fetcher._ask_for_offset(mirrored, timestamp)
+    linked.source.elect(2)
+    linked.source.tell()
+    link._place_anew([mirrored])
+    linked.settle()
+    produce(linked)
+    linked.settle()
+    assert fetched_by(linked)[1] is not fetcher
+    (found,) = late
+    found(answer)
+    produce(linked)
+    linked.settle()
+    assert mirrored.is_ready
+    assert linked.reports == []
+    assert_same(linked)
+
+
+def fetched_by(linked: LinkedClusters) -> tuple[MirroredLink, MirrorFetcher, MirroredPartition]:
+    """The link of the leader here, and the fetcher that has its partition."""
+    (mirrored,) = linked.mirrors[11]._mirrored[NAME].values()
+    link = linked.mirrors[11]._links["west"]
+    return link, link._fetchers[mirrored.source_leader], mirrored
