@@ -207,7 +207,7 @@ class MirrorFetcher(ReplicaFetcher):
         """
         if isinstance(partition, MirroredPartition) and partition.is_adopted:
             self._partitions[partition.key] = partition
-            self._look_for_parting(partition, partition.log.leader_epochs.latest_epoch)
+            self._look_for_start(partition)
             return
         super().add(partition)
         if isinstance(partition, MirroredPartition) and partition.is_promoting:
@@ -219,6 +219,19 @@ class MirrorFetcher(ReplicaFetcher):
             self._unended[partition.key] = partition
             self._look_for_ends_in(0)
 
+    def _look_for_start(self, partition: MirroredPartition) -> None:
+        """Ask where the source's log begins: of what ends before that its epochs say nothing."""
+
+        def answered(response: Any | None, error: PeerError | None) -> None:
+            topics = () if response is None else response.topics
+            found = next((each for topic in topics for each in topic.partitions), None)
+            if found is None or found.error_code or found.offset < 0:
+                self._ask_anew_who_leads(partition, error)
+            elif not partition.retired and not partition.parts_before(found.offset):
+                self._look_for_parting(partition, partition.log.leader_epochs.latest_epoch)
+
+        self._ask(offsets_request([partition], EARLIEST), LIST_OFFSETS_VERSION, CONTROL, answered)
+
     def _look_for_parting(self, partition: MirroredPartition, epoch: int) -> None:
         """Ask for the end of ``epoch`` at the source, and of earlier ones, until both logs have one."""
         if partition.retired or self._partitions.get(partition.key) is not partition:
@@ -228,15 +241,19 @@ class MirrorFetcher(ReplicaFetcher):
             topics = () if response is None else response.topics
             found = next((each for topic in topics for each in topic.partitions), None)
             if found is None or found.error_code:
-                if error is not None:
-                    partition.on_unreached(f"broker {self._leader} of the source does not answer: {error}")
-                self._on_lost([partition])  # who leads it is asked anew
+                self._ask_anew_who_leads(partition, error)
             elif not partition.retired:
                 earlier = partition.look_for_parting(epoch, found.leader_epoch, found.end_offset)
                 if earlier is not None:
                     self._look_for_parting(partition, earlier)
 
         self._ask(epochs_request([(partition, epoch)]), OFFSET_FOR_LEADER_EPOCH_VERSION, CONTROL, answered)
+
+    def _ask_anew_who_leads(self, partition: MirroredPartition, error: PeerError | None) -> None:
+        if self._partitions.get(partition.key) is partition:
+            if error is not None:
+                partition.on_unreached(f"broker {self._leader} of the source does not answer: {error}")
+            self._on_lost([partition])
 
     def close(self) -> None:
         """See ``ReplicaFetcher``."""
@@ -275,7 +292,7 @@ class MirrorFetcher(ReplicaFetcher):
             }
             self._look_for_same({key: each for key, each in there.items() if each[0].ends_at(each[1])})
 
-        self._ask(ends_request(asked.values()), LIST_OFFSETS_VERSION, CONTROL, answered)
+        self._ask(offsets_request(asked.values(), LATEST), LIST_OFFSETS_VERSION, CONTROL, answered)
 
     def _look_for_same(self, at_end: dict[PartitionKey, tuple[MirroredPartition, int]]) -> None:
         """Ask of logs that end where the source does whether it has their last epoch: a source that was cut may not."""
@@ -330,12 +347,14 @@ class MirrorFetcher(ReplicaFetcher):
             logger.log(level, "%s: %s%s", source, reason, "" if partition is None else f" ({partition})")
 
 
-def ends_request(partitions: Iterable[MirroredPartition]) -> ListOffsetsRequest:
-    """Where the source's consumers come to an end, in each of these partitions."""
+def offsets_request(partitions: Iterable[MirroredPartition], timestamp: int) -> ListOffsetsRequest:
+    """Where the source's consumers come to an end in each of these partitions (LATEST), or begin (EARLIEST)."""
     topics: dict[str, list[ListOffsetsPartition]] = {}
     for each in partitions:
         topics.setdefault(each.topic, []).append(
-            ListOffsetsPartition(partition_index=each.index, current_leader_epoch=each.source_epoch, timestamp=LATEST)
+            ListOffsetsPartition(
+                partition_index=each.index, current_leader_epoch=each.source_epoch, timestamp=timestamp
+            )
         )
     named = [ListOffsetsTopic(name=name, partitions=of_topic) for name, of_topic in topics.items()]
     return ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=named)

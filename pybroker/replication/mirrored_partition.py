@@ -267,6 +267,19 @@ class MirroredPartition(FollowedPartition):
         self._tell(self, PARTED, f"{parting} {count}" if count else "")
         return None
 
+    def parts_before(self, source_start: int) -> bool:
+        """The source's log begins at ``source_start``: whether that is behind all that is here.
+
+        Then it lacks all of that, whoever wrote it, which the controller hears.
+        """
+        log = self.log
+        count = log.log_end_offset - log.log_start_offset
+        if not count or source_start <= log.log_end_offset:
+            return False
+        self._unreached = ""
+        self._tell(self, PARTED, f"{log.log_start_offset} {count}")
+        return True
+
     def fail(self, reason: str) -> None:
         """It cannot go on."""
         self._tell(self, FAILED, reason)

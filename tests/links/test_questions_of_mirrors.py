@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from pybroker.cluster.image.link_states import ADOPTED, FAIL_OVER, MIRRORING
 from pybroker.replication.mirror_fetcher import MirrorFetcher
 from pybroker.replication.mirrored_link import MirroredLink
 from pybroker.replication.mirrored_partition import MirroredPartition
 from pybroker.replication.replica_fetcher import EARLIEST, LATEST, ReplicaFetcher
-from tests.links.test_mirrors import assert_same, produce
+from tests.links.test_mirrors import FETCH_TIMEOUT_MS, assert_same, produce
+from tests.links.two_clusters import TwoClusters
 from tests.links.virtual_link import LinkedClusters
-from tests.replication.cluster import NAME
+from tests.replication.cluster import NAME, Cluster
 
 
 @pytest.fixture
@@ -57,3 +59,36 @@ def fetched_by(linked: LinkedClusters) -> tuple[MirroredLink, MirrorFetcher, Mir
     (mirrored,) = linked.mirrors[11]._mirrored[NAME].values()
     link = linked.mirrors[11]._links["west"]
     return link, link._fetchers[mirrored.source_leader], mirrored
+
+
+def test_what_ends_before_the_source_begins_is_lacking_there_and_nothing_is_cut_unasked(tmp_path: Path) -> None:
+    """The source has no epoch any more by which both could be compared."""
+    clusters = TwoClusters(tmp_path)
+    try:
+        write_to(clusters, clusters.writer, 3)
+        clusters.is_away = True
+        write_to(clusters, clusters.writer, 2)  # these are of this cluster alone
+        clusters.move(FAIL_OVER)
+        clusters.world.advance(FETCH_TIMEOUT_MS)
+        clusters.hand_over()
+        write_to(clusters, clusters.writer, 5)
+        assert clusters.writer.brokers[clusters.writer.state().leader].partition().delete_records(7) == 0
+        clusters.is_away = False
+        before = clusters.stored(clusters.mirror)
+        clusters.adopt()
+        clusters.world.advance(FETCH_TIMEOUT_MS)
+        assert clusters.topic.state == ADOPTED
+        assert clusters.topic.reason == "the source lacks 5 records: partition 0 from offset 0 (5)"
+        assert clusters.stored(clusters.mirror) == before
+        clusters.discard()
+        clusters.world.advance(FETCH_TIMEOUT_MS)
+        assert clusters.topic.state == MIRRORING
+        assert clusters.stored(clusters.mirror) == clusters.stored(clusters.writer)
+    finally:
+        clusters.close()
+
+
+def write_to(clusters: TwoClusters, cluster: Cluster, count: int) -> None:
+    for _ in range(count):
+        cluster.brokers[cluster.state().leader].produce()
+    clusters.world.advance(3_000)
