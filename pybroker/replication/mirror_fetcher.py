@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pybroker import cluster_limits
 from pybroker.cluster.links.source_port import (
@@ -46,6 +46,9 @@ if TYPE_CHECKING:
     from pybroker_protocol.messages.fetch import FetchResponse, PartitionData
 
 logger = logging.getLogger(__name__)
+
+# A partition of a promotion that is known to lag is asked for its end so rarely; others each time.
+ALL_ENDS_MS: Final = 1_000
 
 # Another broker of the source leads by now, or the same one in another epoch.
 _LED_OTHERWISE = frozenset(
@@ -84,6 +87,7 @@ class MirrorFetcher(ReplicaFetcher):
         self._on_lost = on_lost
         self._rate_max = rate_max
         self._unended: dict[PartitionKey, MirroredPartition] = {}  # those that are being promoted
+        self._all_ends_at_ms = 0  # then all of them are asked for their ends, also those that lag
         self._look: Cancellable | None = None  # at their ends: it is to come, or under way
 
     def release(self, partition: MirroredPartition) -> None:
@@ -275,7 +279,12 @@ class MirrorFetcher(ReplicaFetcher):
         if not self._unended:
             self._look = None
             return
-        asked = dict(self._unended)
+        # What is known to lack here comes by fetches, and no answer says more before that.  All are asked now and then.
+        now_ms = self._follower.env.clock.monotonic_ms()
+        is_due = now_ms >= self._all_ends_at_ms
+        if is_due:
+            self._all_ends_at_ms = now_ms + ALL_ENDS_MS
+        asked = {key: each for key, each in self._unended.items() if is_due or each.may_have_ended}
 
         def answered(response: Any | None, _error: PeerError | None) -> None:
             topics = () if response is None else response.topics
@@ -292,7 +301,10 @@ class MirrorFetcher(ReplicaFetcher):
             }
             self._look_for_same({key: each for key, each in there.items() if each[0].ends_at(each[1])})
 
-        self._ask(offsets_request(asked.values(), LATEST), LIST_OFFSETS_VERSION, CONTROL, answered)
+        if asked:
+            self._ask(offsets_request(asked.values(), LATEST), LIST_OFFSETS_VERSION, CONTROL, answered)
+        else:
+            self._look_for_partitions({})
 
     def _look_for_same(self, at_end: dict[PartitionKey, tuple[MirroredPartition, int]]) -> None:
         """Ask of logs that end where the source does whether it has their last epoch: a source that was cut may not."""

@@ -223,6 +223,12 @@ class MirroredPartition(FollowedPartition):
         else:
             self._suspected_end = end
 
+    @property
+    def may_have_ended(self) -> bool:
+        """Whether nothing is known of that lacks here, or is not committed."""
+        log = self.log
+        return not self.is_cut and self.source_end <= log.log_end_offset == log.high_watermark
+
     def ends_at(self, source_end: int) -> bool:
         """What the source's consumers see ends there; whether the log does, with all of it committed.
 

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from pybroker.cluster.image.link_states import ADOPTED, FAIL_OVER, MIRRORING
-from pybroker.replication.mirror_fetcher import MirrorFetcher
+from pybroker.cluster.image.link_states import ADOPTED, FAIL_OVER, MIRRORING, PROMOTED, PROMOTING
+from pybroker.replication.mirror_fetcher import ALL_ENDS_MS, MirrorFetcher
 from pybroker.replication.mirrored_link import MirroredLink
 from pybroker.replication.mirrored_partition import MirroredPartition
 from pybroker.replication.replica_fetcher import EARLIEST, LATEST, ReplicaFetcher
+from pybroker_protocol.messages.list_offsets import ListOffsetsRequest
 from tests.links.test_mirrors import FETCH_TIMEOUT_MS, assert_same, produce
 from tests.links.two_clusters import TwoClusters
 from tests.links.virtual_link import LinkedClusters
@@ -92,3 +93,39 @@ def write_to(clusters: TwoClusters, cluster: Cluster, count: int) -> None:
     for _ in range(count):
         cluster.brokers[cluster.state().leader].produce()
     clusters.world.advance(3_000)
+
+
+def test_a_promotion_asks_rarely_for_the_end_of_what_lags(tmp_path: Path) -> None:
+    linked = LinkedClusters(tmp_path, throttled_rate="1000")
+    try:
+        produce(linked, 200)
+        begin_promotion(linked)
+        assert linked.state == PROMOTING
+        linked.world.advance(FETCH_TIMEOUT_MS)
+        assert linked.state == PROMOTED
+        assert_same(linked)
+    finally:
+        linked.close()
+
+
+def test_a_promotion_asks_rarely_for_the_end_of_what_a_follower_here_lacks(linked: LinkedClusters) -> None:
+    produce(linked)
+    linked.settle()
+    linked.here.isolate(12)
+    produce(linked)
+    linked.world.advance(200)
+    begin_promotion(linked)
+    assert linked.state == PROMOTING
+    linked.here.heal()
+    linked.world.advance(FETCH_TIMEOUT_MS)
+    assert linked.state == PROMOTED
+    assert_same(linked)
+
+
+def begin_promotion(linked: LinkedClusters) -> None:
+    """Have the topic promoted for a while in which it cannot be."""
+    asked = len(linked.questions)
+    linked.become(PROMOTING)
+    linked.world.advance(4 * ALL_ENDS_MS)
+    ends = [each for each in linked.questions[asked:] if isinstance(each, ListOffsetsRequest)]
+    assert 1 <= len(ends) <= 5
