@@ -195,6 +195,16 @@ class MirroredPartition(FollowedPartition):
             log.increment_log_start_offset(offset)
             if self.partition.followers is not None:
                 self.partition.followers.tell_more()
+        is_held_up = self.start_offset > log.high_watermark
+        if is_held_up != (self.partition.high_watermark_listener is not None):
+            self.partition.high_watermark_listener = self._on_high_watermark if is_held_up else None
+
+    def _on_high_watermark(self, _index: int, _offset: int) -> None:
+        """More is committed here, at whose end no fetch may tell anything: go on to where the source begins."""
+        if self.retired:
+            self.partition.high_watermark_listener = None
+        else:
+            self._follow_start()
 
     @property
     def may_lack_end(self) -> bool:

@@ -129,3 +129,21 @@ def begin_promotion(linked: LinkedClusters) -> None:
     linked.world.advance(4 * ALL_ENDS_MS)
     ends = [each for each in linked.questions[asked:] if isinstance(each, ListOffsetsRequest)]
     assert 1 <= len(ends) <= 5
+
+
+def test_where_the_source_begins_is_followed_once_a_late_follower_here_has_what_lies_before_it(
+    linked: LinkedClusters,
+) -> None:
+    produce(linked)
+    linked.settle()
+    linked.here.isolate(12)
+    produce(linked)
+    linked.world.advance(200)
+    assert linked.source.brokers[1].partition().delete_records(6) == 0
+    linked.world.advance(1_000)
+    leader = linked.here.brokers[11]
+    assert leader.offsets() == (3, 3, 6)
+    linked.here.heal()
+    linked.world.advance(FETCH_TIMEOUT_MS)
+    assert [broker.offsets() for broker in linked.here.brokers.values()] == [(6, 6, 6), (6, 6, 6)]
+    assert leader.partition().high_watermark_listener is None
