@@ -340,7 +340,7 @@ class MirroredPartition(FollowedPartition):
         """
         self.partition.on_cut()
         if self.log.log_end_offset < former_end:
-            self.is_cut = True
+            self.is_cut = self.partition.was_cut = True
             self._tell(self, DIVERGED, "")
 
     def _begin_inside_of_batch(self, records: memoryview) -> None:

@@ -25,6 +25,7 @@ from pybroker.cluster.image.link_states import (
 from pybroker.config.resources import BROKER
 from pybroker.replication.mirrored_partition import HISTORY_PATIENCE_MS
 from pybroker.storage.results import TimestampOffset, TransactionMarker
+from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.list_offsets import ListOffsetsRequest
 from pybroker_protocol.messages.metadata import MetadataRequest
 from pybroker_protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
@@ -32,6 +33,7 @@ from pybroker_protocol.records import TRANSACTIONAL_FLAG
 from tests.links.virtual_link import LinkedClusters, stored_of
 from tests.replication.cluster import NAME
 from tests.replication.test_divergence import only
+from tests.replication.test_reading_followers import answer, fetch
 from tests.storage.batches import batch, end_marker
 
 # What was under way to a broker that is gone is given up by then: nothing breaks a connection in this world.
@@ -223,8 +225,10 @@ def test_a_partition_that_was_cut_has_no_end_before_the_next_leader_epoch(linked
     linked.become(PROMOTING)
     linked.world.advance(FETCH_TIMEOUT_MS)
     assert len(linked.stored(linked.here)) == 3
+    assert answer(fetch(linked.here, 11, 6)).error_code == ErrorCode.OFFSET_NOT_AVAILABLE  # which resets no consumer
     linked.hears_reports = True
     linked.settle()
+    assert answer(fetch(linked.here, 11, 6)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     assert [report.kind for report in linked.reports] == [DIVERGED, ENDED]
     assert linked.state == PROMOTED
 
