@@ -81,8 +81,9 @@ class ConsumerFetch(FetchOperation):
         if fetched.last_fetched_epoch >= 0 and self._diverges(fetched, partition):
             return 0
         if not log.log_start_offset <= offset <= log.log_end_offset:
-            # A follower may be late: that the offset is out of range is its leader's to say.
-            is_late = partition.is_followed and offset > log.log_end_offset
+            # A follower may be late: that the offset is out of range is its leader's to say.  Where a leader's log was
+            # cut the next leader epoch has the consumer look where its position stands; it would begin anew without.
+            is_late = offset > log.log_end_offset and (partition.is_followed or partition.was_cut)
             fetched.answer(_NOT_AVAILABLE if is_late else _OUT_OF_RANGE)
             return 0
         if self._rack and self._sends_elsewhere(fetched, partition):

@@ -59,6 +59,7 @@ class FollowedPartition:
 
     is_followed = True
     followers = None
+    was_cut = False
 
     __slots__ = (
         "_mark",

@@ -51,6 +51,9 @@ logger = logging.getLogger(__name__)
 # So long a broker of the source that does not lead a partition has to say how many its topic has.
 OTHERS_TIMEOUT_MS: Final = 2_000
 
+# A partition of a promotion that is known to lag is asked for its end so rarely; others each time.
+ALL_ENDS_MS: Final = 1_000
+
 # Another broker of the source leads by now, or the same one in another epoch.
 _LED_OTHERWISE = frozenset(
     {
@@ -88,6 +91,7 @@ class MirrorFetcher(ReplicaFetcher):
         self._on_lost = on_lost
         self._rate_max = rate_max
         self._unended: dict[PartitionKey, MirroredPartition] = {}  # those that are being promoted
+        self._all_ends_at_ms = 0  # then all of them are asked for their ends, also those that lag
         self._look: Cancellable | None = None  # at their ends: it is to come, or under way
 
     def release(self, partition: MirroredPartition) -> None:
@@ -101,8 +105,22 @@ class MirrorFetcher(ReplicaFetcher):
         self._throttle.forget(partition)
 
     def _ready(self, partition: FollowedPartition) -> None:
-        if self._partitions.get(partition.key) is partition:
+        is_cut = isinstance(partition, MirroredPartition) and partition.is_cut
+        if self._partitions.get(partition.key) is partition and not is_cut:
             super()._ready(partition)
+
+    def _put_off(self, partition: FollowedPartition, then: Callable[[FollowedPartition], None] | None = None) -> None:
+        if self._partitions.get(partition.key) is partition:
+            super()._put_off(partition, then)
+
+    def _ask_offset(self, partition: FollowedPartition, timestamp: int, found: Callable[[int | None], None]) -> None:
+        """See ``ReplicaFetcher``; nothing is found for a partition that another fetcher has by then."""
+
+        def answered(offset: int | None) -> None:
+            if self._partitions.get(partition.key) is partition:
+                found(offset)
+
+        super()._ask_offset(partition, timestamp, answered)
 
     def _replica_state(self) -> ReplicaState:
         return ReplicaState()
@@ -130,7 +148,11 @@ class MirrorFetcher(ReplicaFetcher):
         if isinstance(partition, MirroredPartition):
             partition.source_stable = data.last_stable_offset
         super()._append(partition, data)
-        if isinstance(partition, MirroredPartition) and partition.may_lack_end and not partition.retired:
+        if not isinstance(partition, MirroredPartition) or partition.retired:
+            return
+        if partition.is_cut:
+            self._wait_for(partition)  # in the next leader epoch it is another object's
+        elif partition.may_lack_end:
             self._put_off(partition)
             self._session.begin_anew()  # this one names what is new alone
 
@@ -156,10 +178,14 @@ class MirrorFetcher(ReplicaFetcher):
             super()._on_error(partition, error_code)
 
     def _on_divergence(self, partition: FollowedPartition, epoch: int, end_offset: int) -> None:
-        if isinstance(partition, MirroredPartition) and partition.has_to_begin_anew():
-            self._wait_for(partition)  # in the next leader epoch it is another object's
-        else:
+        if not isinstance(partition, MirroredPartition):
             super()._on_divergence(partition, epoch, end_offset)
+            return
+        has_to_begin_anew = partition.has_to_begin_anew()
+        if not has_to_begin_anew:
+            super()._on_divergence(partition, epoch, end_offset)
+        if has_to_begin_anew or partition.is_cut:
+            self._wait_for(partition)  # in the next leader epoch it is another object's
 
     def _on_unknown_offset(self, partition: FollowedPartition) -> None:
         """The source has no such offset, or its leader epochs went back, as by a backup.
@@ -189,7 +215,7 @@ class MirrorFetcher(ReplicaFetcher):
         """
         if isinstance(partition, MirroredPartition) and partition.is_adopted:
             self._partitions[partition.key] = partition
-            self._look_for_parting(partition, partition.log.leader_epochs.latest_epoch)
+            self._look_for_start(partition)
             return
         super().add(partition)
         if isinstance(partition, MirroredPartition) and partition.is_promoting:
@@ -201,6 +227,19 @@ class MirrorFetcher(ReplicaFetcher):
             self._unended[partition.key] = partition
             self._look_for_ends_in(0)
 
+    def _look_for_start(self, partition: MirroredPartition) -> None:
+        """Ask where the source's log begins: of what ends before that its epochs say nothing."""
+
+        def answered(response: Any | None, error: PeerError | None) -> None:
+            topics = () if response is None else response.topics
+            found = next((each for topic in topics for each in topic.partitions), None)
+            if found is None or found.error_code or found.offset < 0:
+                self._ask_anew_who_leads(partition, error)
+            elif not partition.retired and not partition.parts_before(found.offset):
+                self._look_for_parting(partition, partition.log.leader_epochs.latest_epoch)
+
+        self._ask(offsets_request([partition], EARLIEST), LIST_OFFSETS_VERSION, CONTROL, answered)
+
     def _look_for_parting(self, partition: MirroredPartition, epoch: int) -> None:
         """Ask for the end of ``epoch`` at the source, and of earlier ones, until both logs have one."""
         if partition.retired or self._partitions.get(partition.key) is not partition:
@@ -210,15 +249,19 @@ class MirrorFetcher(ReplicaFetcher):
             topics = () if response is None else response.topics
             found = next((each for topic in topics for each in topic.partitions), None)
             if found is None or found.error_code:
-                if error is not None:
-                    partition.on_unreached(f"broker {self._leader} of the source does not answer: {error}")
-                self._on_lost([partition])  # who leads it is asked anew
+                self._ask_anew_who_leads(partition, error)
             elif not partition.retired:
                 earlier = partition.look_for_parting(epoch, found.leader_epoch, found.end_offset)
                 if earlier is not None:
                     self._look_for_parting(partition, earlier)
 
         self._ask(epochs_request([(partition, epoch)]), OFFSET_FOR_LEADER_EPOCH_VERSION, CONTROL, answered)
+
+    def _ask_anew_who_leads(self, partition: MirroredPartition, error: PeerError | None) -> None:
+        if self._partitions.get(partition.key) is partition:
+            if error is not None:
+                partition.on_unreached(f"broker {self._leader} of the source does not answer: {error}")
+            self._on_lost([partition])
 
     def close(self) -> None:
         """See ``ReplicaFetcher``."""
@@ -240,7 +283,12 @@ class MirrorFetcher(ReplicaFetcher):
         if not self._unended:
             self._look = None
             return
-        asked = dict(self._unended)
+        # What is known to lack here comes by fetches, and no answer says more before that.  All are asked now and then.
+        now_ms = self._follower.env.clock.monotonic_ms()
+        is_due = now_ms >= self._all_ends_at_ms
+        if is_due:
+            self._all_ends_at_ms = now_ms + ALL_ENDS_MS
+        asked = {key: each for key, each in self._unended.items() if is_due or each.may_have_ended}
 
         def answered(response: Any | None, _error: PeerError | None) -> None:
             topics = () if response is None else response.topics
@@ -257,7 +305,10 @@ class MirrorFetcher(ReplicaFetcher):
             }
             self._look_for_same({key: each for key, each in there.items() if each[0].ends_at(each[1])})
 
-        self._ask(ends_request(asked.values()), LIST_OFFSETS_VERSION, CONTROL, answered)
+        if asked:
+            self._ask(offsets_request(asked.values(), LATEST), LIST_OFFSETS_VERSION, CONTROL, answered)
+        else:
+            self._look_for_partitions({})
 
     def _look_for_same(self, at_end: dict[PartitionKey, tuple[MirroredPartition, int]]) -> None:
         """Ask of logs that end where the source does whether it has their last epoch: a source that was cut may not."""
@@ -350,12 +401,14 @@ class MirrorFetcher(ReplicaFetcher):
             logger.log(level, "%s: %s%s", source, reason, "" if partition is None else f" ({partition})")
 
 
-def ends_request(partitions: Iterable[MirroredPartition]) -> ListOffsetsRequest:
-    """Where the source's consumers come to an end, in each of these partitions."""
+def offsets_request(partitions: Iterable[MirroredPartition], timestamp: int) -> ListOffsetsRequest:
+    """Where the source's consumers come to an end in each of these partitions (LATEST), or begin (EARLIEST)."""
     topics: dict[str, list[ListOffsetsPartition]] = {}
     for each in partitions:
         topics.setdefault(each.topic, []).append(
-            ListOffsetsPartition(partition_index=each.index, current_leader_epoch=each.source_epoch, timestamp=LATEST)
+            ListOffsetsPartition(
+                partition_index=each.index, current_leader_epoch=each.source_epoch, timestamp=timestamp
+            )
         )
     named = [ListOffsetsTopic(name=name, partitions=of_topic) for name, of_topic in topics.items()]
     return ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=named)

@@ -9,7 +9,9 @@ Invariants
   that, so that no batch is appended whose epoch is.
 - Only what consumers of the source may see is fetched: what lies below its high watermark.
 - The log is cut, where the source has other records, only before anything is appended in this leader epoch.  Else the
-  controller is asked for another one, so that followers and consumers hear that a cut may have come.
+  controller is asked for another one, so that followers hear that a cut may have come.
+- Nothing is appended behind a cut before another leader epoch begins.  Consumers look where their position stands once
+  they hear of one, and at no other time: they would go on behind what stands in the place of the records.
 
 It is followed as a leader of this cluster is (``FollowedPartition``), but for these.
 """
@@ -58,6 +60,7 @@ class MirroredPartition(FollowedPartition):
         "_tell",
         "_unknown_since_ms",
         "_unreached",
+        "is_cut",
         "link",
         "partition",
         "rate",
@@ -90,6 +93,7 @@ class MirroredPartition(FollowedPartition):
         self.source_stable = -1  # below it no transaction is open at the source, as it was told last
         self.rate: SlidingRate | None = None  # of the bytes that came; None before the first
         self._has_appended = self._lacks_room = False
+        self.is_cut = False  # it is so short now that nothing comes before another leader epoch
         self._suspected_end = -1  # see ``may_lack_end``
         self._unknown_since_ms = -1  # see ``has_another_history``
         self._unreached = ""  # why nothing comes of the source, as long as it does not
@@ -191,6 +195,16 @@ class MirroredPartition(FollowedPartition):
             log.increment_log_start_offset(offset)
             if self.partition.followers is not None:
                 self.partition.followers.tell_more()
+        is_held_up = self.start_offset > log.high_watermark
+        if is_held_up != (self.partition.high_watermark_listener is not None):
+            self.partition.high_watermark_listener = self._on_high_watermark if is_held_up else None
+
+    def _on_high_watermark(self, _index: int, _offset: int) -> None:
+        """More is committed here, at whose end no fetch may tell anything: go on to where the source begins."""
+        if self.retired:
+            self.partition.high_watermark_listener = None
+        else:
+            self._follow_start()
 
     @property
     def may_lack_end(self) -> bool:
@@ -219,6 +233,12 @@ class MirroredPartition(FollowedPartition):
         else:
             self._suspected_end = end
 
+    @property
+    def may_have_ended(self) -> bool:
+        """Whether nothing is known of that lacks here, or is not committed."""
+        log = self.log
+        return not self.is_cut and self.source_end <= log.log_end_offset == log.high_watermark
+
     def ends_at(self, source_end: int) -> bool:
         """What the source's consumers see ends there; whether the log does, with all of it committed.
 
@@ -238,7 +258,7 @@ class MirroredPartition(FollowedPartition):
         is_same = asked == log.leader_epochs.latest_epoch and (
             asked < 0 or (epoch == asked and end_offset >= log.log_end_offset)
         )
-        if not (is_same and self.ends_at(source_end)):
+        if self.is_cut or not (is_same and self.ends_at(source_end)):
             return False
         self._tell(self, ENDED, "")
         return True
@@ -262,6 +282,19 @@ class MirroredPartition(FollowedPartition):
         count = log.log_end_offset - parting
         self._tell(self, PARTED, f"{parting} {count}" if count else "")
         return None
+
+    def parts_before(self, source_start: int) -> bool:
+        """The source's log begins at ``source_start``: whether that is behind all that is here.
+
+        Then it lacks all of that, whoever wrote it, which the controller hears.
+        """
+        log = self.log
+        count = log.log_end_offset - log.log_start_offset
+        if not count or source_start <= log.log_end_offset:
+            return False
+        self._unreached = ""
+        self._tell(self, PARTED, f"{log.log_start_offset} {count}")
+        return True
 
     def fail(self, reason: str) -> None:
         """It cannot go on."""
@@ -290,13 +323,25 @@ class MirroredPartition(FollowedPartition):
         return self._has_appended
 
     def _truncate(self, offset: int) -> bool:
+        end = self.log.log_end_offset
         cut = super()._truncate(offset)
-        self.partition.on_cut()
+        self._after_cut(end)
         return cut
 
     def _begin_anew(self, offset: int, why: str) -> None:
+        end = self.log.log_end_offset
         super()._begin_anew(offset, why)
+        self._after_cut(end)
+
+    def _after_cut(self, former_end: int) -> None:
+        """Ask for the leader epoch that says so to consumers, where the log ends before the former end.
+
+        The high watermark says not how far they have read: a leader begins with one that may be behind.
+        """
         self.partition.on_cut()
+        if self.log.log_end_offset < former_end:
+            self.is_cut = self.partition.was_cut = True
+            self._tell(self, DIVERGED, "")
 
     def _begin_inside_of_batch(self, records: memoryview) -> None:
         super()._begin_inside_of_batch(records)

@@ -142,6 +142,7 @@ class Partition:
         "topic",
         "topic_id",
         "waiting",
+        "was_cut",
     )
 
     def __init__(
@@ -162,6 +163,7 @@ class Partition:
         self.followers: Followers | None = None  # there are none where this is the only replica
         self._is_alone = True  # it leads, and no other replica has a word
         self.gone = False  # deleted, or led by another broker: look it up again
+        self.was_cut = False  # by its source, so that another leader epoch is to begin; see ``MirroredPartition``
         self.marked = False  # appended to in this turn, its waiting fetches are not looked at yet
         self.waiting: dict[DelayedOperation, None] = {}
         self.high_watermark_listener: Callable[[int, int], None] | None = None

@@ -153,7 +153,7 @@ def test_leader_epochs_begin_where_a_topic_becomes_writable_and_what_was_found_c
     before = epochs(builder)
     moved(builder, "orders", by, "a reason")
     becomes_writable = TRANSITIONS[state, by] in WRITABLE and state not in WRITABLE
-    is_left = state in (PROMOTING, STOPPED) and TRANSITIONS[state, by] != state
+    is_left = state in (PROMOTING, STOPPED, PAUSED, ADOPTED) and TRANSITIONS[state, by] != state
     assert epochs(builder) == [epoch + (becomes_writable or is_left) for epoch in before]
     if becomes_writable:
         assert mirror(builder).first_epochs == tuple(epochs(builder))

@@ -4,6 +4,7 @@ The invariants
 - What lies below the high watermark of a broker here lies, or once lay, at the same offset of the source, byte by byte.
 - What lies below the high watermark of the leader here lies on each replica that is in sync.
 - No batch here has a leader epoch above that of the partition here.
+- In one leader epoch of the partition here no offset has another batch than consumers have read there.
 - A promoted topic has all that its source's consumers could see as it was promoted.
 - When nothing happens any more, both sides are the same.
 """
@@ -39,6 +40,7 @@ class LinkHistory:
         self.linked = LinkedClusters(path, storage_settings=self.storage_settings)
         self._number = 0
         self._ever: dict[int, set[bytes]] = defaultdict(set)  # batches of the source, by their base offsets
+        self._read: dict[tuple[int, int], bytes] = {}  # what consumers may have read, by leader epoch and offset
         self.trace: list[str] = []
 
     def play(self) -> None:
@@ -164,6 +166,8 @@ class LinkHistory:
         leader = self._leader(here)
         _, high_watermark, _ = leader.offsets()
         committed = {offset: batch for offset, batch in stored_of(leader).items() if offset < high_watermark}
+        for offset, batch in committed.items():
+            assert self._read.setdefault((state.leader_epoch, offset), batch) == batch, (offset, self.trace)
         for broker_id, broker in here.brokers.items():
             _, high_watermark, _ = broker.offsets()
             batches = stored_of(broker)

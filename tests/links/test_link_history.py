@@ -8,7 +8,6 @@ import pytest
 
 from pybroker.cluster.image.link_states import ENDED
 from pybroker.replication.followed_partition import FollowedPartition
-from pybroker.replication.followers import Followers
 from pybroker.replication.mirrored_partition import MirroredPartition
 from tests.links.link_history import LinkHistory
 
@@ -44,8 +43,10 @@ def test_a_fetch_that_does_not_name_the_last_epoch_is_found(tmp_path: Path, monk
     assert found(tmp_path)
 
 
-def test_a_cut_of_which_followers_are_not_counted_out_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Followers, "on_cut", lambda self, end_offset: None)
+def test_a_cut_behind_which_records_come_in_the_same_leader_epoch_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MirroredPartition, "_after_cut", lambda self, former_end: self.partition.on_cut())
     assert found(tmp_path)
 
 

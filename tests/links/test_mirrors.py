@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -25,6 +25,7 @@ from pybroker.cluster.image.link_states import (
 from pybroker.config.resources import BROKER
 from pybroker.replication.mirrored_partition import HISTORY_PATIENCE_MS
 from pybroker.storage.results import TimestampOffset, TransactionMarker
+from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.list_offsets import ListOffsetsRequest
 from pybroker_protocol.messages.metadata import MetadataRequest
 from pybroker_protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
@@ -32,6 +33,7 @@ from pybroker_protocol.records import TRANSACTIONAL_FLAG
 from tests.links.virtual_link import LinkedClusters, stored_of
 from tests.replication.cluster import NAME
 from tests.replication.test_divergence import only
+from tests.replication.test_reading_followers import answer, fetch
 from tests.storage.batches import batch, end_marker
 
 # What was under way to a broker that is gone is given up by then: nothing breaks a connection in this world.
@@ -171,10 +173,64 @@ def test_a_cut_at_the_source_is_followed_in_another_leader_epoch_alone(linked: L
     epoch = linked.here.state().leader_epoch
     linked.hears_reports = True
     linked.settle()
-    assert [report.kind for report in linked.reports] == [DIVERGED]
-    assert linked.here.state().leader_epoch == epoch + 1
+    assert [report.kind for report in linked.reports] == [DIVERGED, DIVERGED]  # before the cut, and behind it
+    assert linked.here.state().leader_epoch == epoch + 2
     assert len(linked.stored(linked.here)) == 4
     assert_same(linked)
+
+
+def pause_and_resume(linked: LinkedClusters) -> None:
+    linked.become("paused")
+    linked.become(MIRRORING)
+
+
+def lead_otherwise(linked: LinkedClusters) -> None:
+    linked.here.elect(12)
+    linked.here.tell()
+
+
+@pytest.mark.parametrize("change", [pause_and_resume, lead_otherwise, lambda _: None], ids=["paused", "elected", "-"])
+def test_in_one_leader_epoch_no_offset_has_another_record_than_consumers_have_read(
+    linked: LinkedClusters, change: Callable[[LinkedClusters], None]
+) -> None:
+    """A consumer looks where its position stands with the next leader epoch, and goes on from there within one."""
+    mirror_what_one_leader_has_alone(linked)
+    linked.is_away = True
+    linked.world.advance(FETCH_TIMEOUT_MS)
+    change(linked)
+    linked.settle()
+    only(linked.source, 2)
+    linked.source.elect(2, isr=(2,))
+    linked.source.tell((2,))
+    produce(linked, 5)
+    linked.is_away = False
+    read: dict[tuple[int, int], bytes] = {}
+    for _ in range(5_000):
+        state = linked.here.state()
+        leader = linked.here.brokers[state.leader]
+        for offset, records in stored_of(leader).items():
+            if offset < leader.offsets()[1]:
+                assert read.setdefault((state.leader_epoch, offset), records) == records
+        linked.world.advance(1)
+    assert_same(linked)
+
+
+def test_a_partition_that_was_cut_has_no_end_before_the_next_leader_epoch(linked: LinkedClusters) -> None:
+    mirror_what_one_leader_has_alone(linked)
+    pause_and_resume(linked)
+    linked.hears_reports = False
+    only(linked.source, 2)
+    linked.source.elect(2, isr=(2,))
+    linked.source.tell((2,))
+    linked.become(PROMOTING)
+    linked.world.advance(FETCH_TIMEOUT_MS)
+    assert len(linked.stored(linked.here)) == 3
+    assert answer(fetch(linked.here, 11, 6)).error_code == ErrorCode.OFFSET_NOT_AVAILABLE  # which resets no consumer
+    linked.hears_reports = True
+    linked.settle()
+    assert answer(fetch(linked.here, 11, 6)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert [report.kind for report in linked.reports] == [DIVERGED, ENDED]
+    assert linked.state == PROMOTED
 
 
 def test_a_log_that_begins_late_begins_here_where_it_does_there(linked: LinkedClusters) -> None:

@@ -11,8 +11,9 @@ Invariants
   ``EPOCHS_AHEAD`` above it, so that leaders that change at the source change nothing here.
 - A topic becomes writable together with a new leader epoch for each partition, which is above all that the source has
   written here. A leader that has not heard of that yet is not the leader any more.
-- A promotion that is taken back, and a topic that goes on after it has stopped, begin a leader epoch, too.  A broker
-  may hear of the last of several changes alone: it begins anew by the epoch, and what was found before counts no more.
+- A promotion that is taken back, and a topic that goes on after it was paused, stopped or adopted, begin a leader
+  epoch, too.  A broker may hear of the last of several changes alone: it begins anew by the epoch, and what was found
+  before counts no more.
 - What stops one topic stops no other.
 - A topic that is here already is adopted where one of both was mirrored from the other.  Of two that were not, the same
   leader epochs have other records.
@@ -47,6 +48,7 @@ from pybroker.cluster.image.link_states import (
     FETCHED,
     PARTED,
     PAUSE,
+    PAUSED,
     PROMOTE,
     PROMOTING,
     RESUME,
@@ -98,8 +100,9 @@ _NOT_SEEN: Final = "the source has no such topic, or the link may not see it"
 REFUSED_MAX: Final = 100
 
 _WITH_REASON: Final = frozenset((STOPPED, ADOPTED))
-# What leaders have found in these says nothing once they are left.
-_LEFT_BY_EPOCH: Final = frozenset((PROMOTING, STOPPED))
+# What leaders have found in these says nothing once they are left.  Behind those in which nothing comes a log may be
+# cut, and consumers have read it in the former epoch.
+_LEFT_BY_EPOCH: Final = frozenset((PROMOTING, STOPPED, PAUSED, ADOPTED))
 
 # So many partitions are named with what the source lacks of them.
 PARTED_MAX: Final = 20

@@ -223,7 +223,7 @@ class SourceCluster(NamedTuple):
 
 # What the leader of a mirrored partition finds.
 ENDED: Final = 0  # there is nothing more at the source
-DIVERGED: Final = 1  # the source has other records at our offsets: they are cut under another leader epoch
+DIVERGED: Final = 1  # the source has other records at our offsets: they are cut in the next leader epoch, or were cut
 FAILED: Final = 2  # it cannot go on
 PARTED: Final = 3  # where an adopted partition's history parts from the source's
 
