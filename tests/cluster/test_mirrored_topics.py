@@ -45,6 +45,7 @@ from pybroker.cluster.image.link_states import (
     STOP,
     STOPPED,
     TRANSITIONS,
+    UNKNOWN_EPOCH,
     WRITABLE,
     LinkState,
     MirroredTopic,
@@ -106,6 +107,21 @@ def mirror(builder: ImageBuilder, name: str = "orders") -> MirroredTopic:
 
 def epochs(builder: ImageBuilder, name: str = "orders") -> list[int]:
     return [partition.leader_epoch for partition in builder.view().topics_by_name[name].partitions]
+
+
+def ended(builder: ImageBuilder, name: str = "orders") -> list[int]:
+    """Partitions whose ends are kept, each with the epoch that its leader has now."""
+    assert all(epoch == epochs(builder, name)[index] for index, epoch in mirror(builder, name).ended)
+    return [index for index, _ in mirror(builder, name).ended]
+
+
+def elect(builder: ImageBuilder, partition: int, name: str = "orders") -> None:
+    """Another leader epoch begins in a partition, as where its leader comes back without a part of its log."""
+    topic = builder.view().topics_by_name[name]
+    partitions = list(topic.partitions)
+    before = partitions[partition]
+    partitions[partition] = before._replace(leader_epoch=before.leader_epoch + 1)
+    builder.put_topic(topic._replace(partitions=tuple(partitions)))
 
 
 def report(builder: ImageBuilder, partition: int, kind: int, reason: str = "", name: str = "orders") -> None:
@@ -188,7 +204,8 @@ def test_a_stopped_topic_says_why_and_forgets_it_as_it_goes_on() -> None:
 
 
 def test_promoting_that_is_taken_back_forgets_who_had_ended() -> None:
-    builder = in_state(PROMOTING, ended=(0,))
+    builder = in_state(PROMOTING)
+    report(builder, 0, ENDED)
     moved(builder, "orders", RESUME)
     moved(builder, "orders", PROMOTE)
     assert mirror(builder).ended == ()
@@ -427,7 +444,7 @@ def test_producer_ids_are_this_clusters_own_from_the_first_mirrored_topic_on() -
 def test_a_topic_is_promoted_once_every_partition_has_ended() -> None:
     builder = in_state(PROMOTING)
     report(builder, 1, ENDED)
-    assert (mirror(builder).state, mirror(builder).ended) == (PROMOTING, (1,))
+    assert (mirror(builder).state, ended(builder)) == (PROMOTING, [1])
     report(builder, 1, ENDED)
     assert mirror(builder).state == PROMOTING
     report(builder, 0, ENDED)
@@ -439,9 +456,46 @@ def test_a_partition_that_diverges_during_a_promotion_has_to_end_again() -> None
     report(builder, 1, ENDED)
     report(builder, 1, DIVERGED)
     report(builder, 0, ENDED)
-    assert (mirror(builder).state, mirror(builder).ended) == (PROMOTING, (0,))
+    assert (mirror(builder).state, ended(builder)) == (PROMOTING, [0])
     report(builder, 1, ENDED)
     assert mirror(builder).state == PROMOTED
+
+
+def test_the_end_of_a_former_leader_says_nothing_of_the_log_of_the_next_one() -> None:
+    builder = in_state(PROMOTING)
+    report(builder, 0, ENDED)
+    elect(builder, 0)
+    report(builder, 1, ENDED)
+    assert (mirror(builder).state, ended(builder)) == (PROMOTING, [1])
+    report(builder, 0, ENDED)
+    assert mirror(builder).state == PROMOTED
+
+
+def test_what_a_former_leader_has_found_of_an_adopted_partition_says_nothing_of_the_next_one() -> None:
+    builder = adopted(discard="orders")
+    report(builder, 0, PARTED)
+    elect(builder, 0)
+    report(builder, 1, PARTED, "3 2")
+    take_wishes(builder, link(adopt="orders", discard="orders"))
+    assert mirror(builder).state == ADOPTED
+    report(builder, 0, PARTED, "7 1")
+    take_wishes(builder, link(adopt="orders", discard="orders"))
+    assert mirror(builder).state == MIRRORING
+    assert mirror(builder).partings == ((0, 7, 1), (1, 3, 2))
+
+
+def test_an_end_that_is_kept_without_its_epoch_is_told_again_in_another_one() -> None:
+    """An older version has kept it so, and its leader says nothing twice in one epoch."""
+    builder = in_state(PROMOTING, ended=((0, UNKNOWN_EPOCH),))
+    before = epochs(builder)
+    report(builder, 1, ENDED)
+    assert mirror(builder).state == PROMOTING
+    builder = in_state(PROMOTING, ended=((0, UNKNOWN_EPOCH),))
+    take_wishes(builder, link(promote="orders"))
+    assert (epochs(builder), ended(builder)) == ([epoch + 1 for epoch in before], [])
+    report(builder, 1, ENDED)
+    take_wishes(builder, link(promote="orders"))
+    assert (epochs(builder), ended(builder)) == ([epoch + 1 for epoch in before], [1])
 
 
 def test_ends_of_many_partitions_are_one_change(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,8 +17,8 @@ from collections.abc import Callable, Generator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pybroker.cluster.decisions.carried_access import SourceAccess, carry_access
+from pybroker.cluster.decisions.followed_settings import FOLLOWED_SETTINGS
 from pybroker.cluster.decisions.mirrored_topics import (
-    FOLLOWED_SETTINGS,
     follow_source,
     forget_links,
     note_problem,
