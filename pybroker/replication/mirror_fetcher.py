@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 from pybroker import cluster_limits
 from pybroker.cluster.links.source_port import (
@@ -46,6 +47,9 @@ if TYPE_CHECKING:
     from pybroker_protocol.messages.fetch import FetchResponse, PartitionData
 
 logger = logging.getLogger(__name__)
+
+# So long a broker of the source that does not lead a partition has to say how many its topic has.
+OTHERS_TIMEOUT_MS: Final = 2_000
 
 # Another broker of the source leads by now, or the same one in another epoch.
 _LED_OTHERWISE = frozenset(
@@ -278,25 +282,63 @@ class MirrorFetcher(ReplicaFetcher):
     def _look_for_partitions(self, ended: dict[PartitionKey, tuple[MirroredPartition, int, int, int, int]]) -> None:
         """Ask how many partitions the topics have at the source: with one more than here not all is here.
 
-        What is left is looked at again.
+        The broker that leads the partition may lag, so that the others are asked, too; what one of them does not answer
+        in time is not waited for.  What is left is looked at again.
         """
+        counts: dict[bytes, int] = {}
 
-        def answered(response: Any | None, _error: PeerError | None) -> None:
-            topics = () if response is None else response.topics
-            counts = {topic.topic_id: len(topic.partitions) for topic in topics if not topic.error_code}
-            for key, (partition, *found) in ended.items():
-                if partition.retired or not 0 < counts.get(partition.topic_id, 0) <= self._partitions_here(partition):
-                    continue  # of no concern any more, or the controller grows the topic at its next look
+        def take(response: Any | None) -> None:
+            for topic in () if response is None else response.topics:
+                if not topic.error_code:
+                    counts[topic.topic_id] = max(counts.get(topic.topic_id, 0), len(topic.partitions))
+
+        def are_here() -> dict[PartitionKey, tuple[MirroredPartition, int, int, int, int]]:
+            """The others are of no concern any more, or the controller grows their topics at its next look."""
+            return {
+                key: each
+                for key, each in ended.items()
+                if not each[0].retired and 0 < counts.get(each[0].topic_id, 0) <= self._partitions_here(each[0])
+            }
+
+        def all_answered() -> None:
+            for key, (partition, *found) in are_here().items():
                 if partition.tell_if_ended(*found):
                     self._unended.pop(key, None)
             self._look = None
             self._look_for_ends_in(cluster_limits.REPLICA_FETCH_PAUSE_MIN_MS)
 
+        def answered(response: Any | None, _error: PeerError | None) -> None:
+            nonlocal ended
+            take(response)
+            ended = are_here()
+            nodes = {broker.node_id for broker in response.brokers} if response is not None and ended else set()
+            self._ask_others(nodes - {self._leader}, request, take, all_answered)
+
+        request = topics_request(topic_id for topic_id, _ in ended)
         if ended:
-            request = topics_request(topic_id for topic_id, _ in ended)
             self._ask(request, METADATA_VERSION, CONTROL, answered)
         else:
-            answered(None, None)
+            all_answered()
+
+    def _ask_others(
+        self, nodes: set[int], request: Any, take: Callable[[Any | None], None], done: Callable[[], None]
+    ) -> None:
+        """``take(response)`` of each of these brokers of the source, and then ``done()``."""
+        waits_for = set(nodes)
+
+        def answered(node: int, response: Any | None, _error: PeerError | None) -> None:
+            if self._closed:
+                return
+            take(response)
+            waits_for.discard(node)
+            if not waits_for:
+                done()
+
+        for node in nodes:
+            told = partial(answered, node)
+            self._peers.ask(node, request, METADATA_VERSION, told, timeout_ms=OTHERS_TIMEOUT_MS, channel=CONTROL)
+        if not nodes:
+            done()
 
     def _partitions_here(self, partition: MirroredPartition) -> int:
         topic = self._follower.image.topics_by_id.get(partition.partition.topic_id)

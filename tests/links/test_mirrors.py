@@ -248,7 +248,8 @@ def test_a_promotion_asks_for_the_ends_and_the_partitions_alone(linked: LinkedCl
     linked.world.advance(200)
     assert linked.state == PROMOTED
     asked_for = [type(request) for request in linked.questions[asked:]]
-    assert asked_for == [ListOffsetsRequest, OffsetForLeaderEpochRequest, MetadataRequest]
+    # Each of the two brokers says how many partitions there are.
+    assert asked_for == [ListOffsetsRequest, OffsetForLeaderEpochRequest, MetadataRequest, MetadataRequest]
 
 
 def test_an_end_of_a_promotion_that_was_taken_back_counts_for_no_other(linked: LinkedClusters) -> None:

@@ -43,6 +43,24 @@ def test_a_promotion_waits_for_partitions_that_the_source_alone_has_until_now(li
     assert here.image.mirrors[NAME].first_epochs
 
 
+def test_a_promotion_waits_for_partitions_of_which_the_leader_of_the_others_has_not_heard(
+    linked: LinkedClusters,
+) -> None:
+    source = linked.source
+    source.brokers[1].produce(-1, value=b"v")
+    linked.settle()
+    linked.lagging[source.state().leader] = source.image
+    topic = source.image.topics_by_name[NAME]
+    grown = topic._replace(partitions=(*topic.partitions, topic.partitions[0]._replace(leader=2)))
+    source._change(topics_by_name={NAME: grown}, topics_by_id={topic.topic_id: grown})
+    linked.become(PROMOTING)
+    linked.settle()
+    assert (linked.state, linked.reports) == (PROMOTING, [])
+    source._change(topics_by_name={NAME: topic}, topics_by_id={topic.topic_id: topic})
+    linked.settle()
+    assert linked.state == PROMOTED
+
+
 def test_partitions_that_came_right_before_a_promotion_are_promoted_with_all_that_they_have(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -7,16 +7,16 @@ and what each broker has heard of that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, cast
 
 from harness.virtual_world import VirtualWorld
 
 from pybroker.cluster.decisions.mirrored_topics import EPOCHS_AHEAD, moved, take_reports
-from pybroker.cluster.image.cluster_image import ImageBuilder
+from pybroker.cluster.image.cluster_image import ClusterImage, ImageBuilder
 from pybroker.cluster.image.link_states import MirroredTopic, MirrorReport
 from pybroker.cluster.membership.peers import CONTROL, PeerDone, PeerError, PeerFailure
 from pybroker.config.link_config import LinkConfig
@@ -26,6 +26,7 @@ from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
+    MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
@@ -37,8 +38,15 @@ from tests.storage.logs import TOPIC_ID
 class VirtualSource:
     """A ``Source`` whose brokers are those of a cluster of the test's."""
 
-    def __init__(self, cluster: Cluster, is_away: Callable[[], bool], questions: list[Request]) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        is_away: Callable[[], bool],
+        questions: list[Request],
+        lagging: Mapping[int, ClusterImage] = MappingProxyType({}),
+    ) -> None:
         self._cluster = cluster
+        self._lagging = lagging
         self._is_away = is_away
         self._questions = questions
         self._asker = SimpleNamespace(broker_id=-1, alive=True)
@@ -51,15 +59,18 @@ class VirtualSource:
         if self._is_away():
             timers.call_later(LATENCY_MS, done, None, PeerError(PeerFailure.UNREACHABLE, False))
         elif isinstance(request, MetadataRequest):
-            timers.call_later(2 * LATENCY_MS, lambda: done(self._metadata(request), None))
+            timers.call_later(2 * LATENCY_MS, lambda: done(self._metadata(broker_id, request), None))
         else:
             self._cluster.deliver(cast(Any, self._asker), broker_id, request, version, done, timeout_ms)
 
-    def _metadata(self, request: MetadataRequest) -> MetadataResponse:
-        known = self._cluster.image.topics_by_id
+    def _metadata(self, broker_id: int, request: MetadataRequest) -> MetadataResponse:
+        known = self._lagging.get(broker_id, self._cluster.image).topics_by_id
         asked = [topic.topic_id for topic in request.topics or ()]
         return MetadataResponse(
-            brokers=[],
+            brokers=[
+                MetadataResponseBroker(node_id=node_id, host="source", port=9092, rack=None)
+                for node_id in self._cluster.brokers
+            ],
             topics=[
                 MetadataResponseTopic(
                     error_code=0,
@@ -118,6 +129,7 @@ class LinkedClusters:
         link["pybroker_links_west_bootstrap_servers"] = "source:9092"
         self.here = Cluster(path / "here", self.world, replicas=here, storage_settings=storage_settings, **link)
         self.is_away = False
+        self.lagging: dict[int, ClusterImage] = {}  # brokers of the source that tell how it was
         self.reports: list[MirrorReport] = []
         self.questions: list[Request] = []  # of the link's, to its source
         self.hears_reports = True
@@ -132,7 +144,7 @@ class LinkedClusters:
         def connect(_config: LinkConfig) -> VirtualSource:
             if self.refusal is not None:
                 raise ConfigError(self.refusal)
-            return VirtualSource(self.source, lambda: self.is_away, self.questions)
+            return VirtualSource(self.source, lambda: self.is_away, self.questions, self.lagging)
 
         return Mirrors(broker.replicas, broker.metadata, connect, partial(self._report, broker))
 
