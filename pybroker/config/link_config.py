@@ -80,7 +80,17 @@ class LinkConfig:
         """Whether the link is to mirror a topic of the source; Kafka's own it does not by a pattern."""
         if self._topics.fullmatch(topic) is None or self._excluded.fullmatch(topic) is not None:
             return False
-        return not topic.startswith("__") or topic in self.get("topics")
+        return not topic.startswith("__") or self.names_topic(topic)
+
+    def names_topic(self, topic: str) -> bool:
+        """Whether ``topics`` has the name of a topic of the source, beside any pattern."""
+        return topic in self.get("topics")
+
+    def source_name(self, name: str) -> str | None:
+        """The topic of the source that one of that name here is to mirror; None where the link mirrors none so."""
+        prefix: str = self.get("prefix")
+        topic = name[len(prefix) :]
+        return topic if name.startswith(prefix) and self.mirrors(topic) else None
 
     @cached_property
     def _adopted(self) -> re.Pattern[str]:

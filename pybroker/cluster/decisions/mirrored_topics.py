@@ -267,7 +267,7 @@ def _begin(
     """Make a topic with its record; why it cannot be made."""
     if topic.configs is None:
         return _SETTINGS_UNKNOWN
-    if not topic.takes_writes and topic.name not in config.get("topics"):
+    if not topic.takes_writes and not config.names_topic(topic.name):
         return _MIRRORED_THERE
     settings = tuple(followed_settings(topic, rules.config).items())
     factor = config.get("replication.factor")
