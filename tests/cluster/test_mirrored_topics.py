@@ -418,6 +418,25 @@ def test_a_problem_goes_when_the_source_answers() -> None:
     assert builder.view().links["west"] == LinkState(OTHER)
 
 
+def test_a_topic_without_an_id_at_the_source_is_refused_because_it_could_not_be_fetched() -> None:
+    builder = builder_of(source_topic("orders", topic_id=bytes(16)))
+    assert not builder.view().topics_by_name
+    assert builder.view().links["west"].refused == (
+        ("orders", "the source gives it no topic id: its inter.broker.protocol.version is below 2.8"),
+    )
+    follow(builder, source_topic())
+    assert builder.view().links["west"] == LinkState(OTHER)
+    assert mirror(builder).state == MIRRORING
+
+
+@pytest.mark.parametrize("state", sorted(FETCHED))
+def test_a_topic_whose_id_the_source_gives_no_more_is_named_and_stays_as_it_is(state: str) -> None:
+    builder = in_state(state)
+    wish = link(promote="orders") if state == PROMOTING else link()
+    follow(builder, source_topic("orders", topic_id=bytes(16)), config=wish)
+    assert (mirror(builder).state, len(builder.view().links["west"].refused)) == (state, 1)
+
+
 def test_a_deleted_topic_takes_its_record_with_it() -> None:
     builder = builder_of(source_topic())
     delete_topics(builder, ["orders"])
@@ -567,7 +586,7 @@ def test_a_topic_that_is_named_and_not_seen_is_refused_with_the_reason() -> None
     names = link(topics="orders,payments,pay*,hidden", topics_exclude="hidden")
     follow(builder, source_topic(), config=names)
     assert refused(builder) == {"payments": "the source has no such topic, or the link may not see it"}
-    follow(builder, source_topic(), source_topic("payments", topic_id=bytes(16)), config=names)
+    follow(builder, source_topic(), source_topic("payments", topic_id=bytes(15) + b"\x08"), config=names)
     assert refused(builder) == {}
     follow(builder, source_topic(), config=names)
     assert (mirror(builder, "payments").state, refused(builder)) == (STOPPED, {})

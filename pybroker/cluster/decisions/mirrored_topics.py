@@ -74,6 +74,8 @@ EPOCHS_AHEAD: Final = 1 << 16
 _SETTINGS_UNKNOWN: Final = "its settings at the source are not known yet"
 _IS_HERE: Final = "a topic {} is here already"
 _MIRRORED_THERE: Final = "it is mirrored at the source: `topics` has to have its name for that, and no pattern"
+# Records are fetched by ids alone.
+_WITHOUT_ID: Final = "the source gives it no topic id: its inter.broker.protocol.version is below 2.8"
 _NOT_SEEN: Final = "the source has no such topic, or the link may not see it"
 
 # As many refused topics of a link are kept with their reasons; the others are counted.
@@ -233,6 +235,8 @@ def _follow_topic(
     is_free = mirror is None or mirror.is_writable or _is_left(builder, config, mirror)
     if name in image.topics_by_name and is_free and config.adopts(topic.name):
         return _adopt(builder, config, name, topic)
+    if topic.topic_id == ZERO_UUID and (mirror is None or mirror.state in FETCHED):
+        return _WITHOUT_ID
     if mirror is None:
         if name in image.topics_by_name:
             return _IS_HERE.format(name)
@@ -243,7 +247,7 @@ def _follow_topic(
         return _IS_HERE.format(name) if mirror.is_writable else f"{name} is mirrored by the link {mirror.link}"
     if mirror.state not in FETCHED:
         return None
-    if ZERO_UUID not in (mirror.source_topic_id, topic.topic_id) and mirror.source_topic_id != topic.topic_id:
+    if mirror.source_topic_id not in (ZERO_UUID, topic.topic_id):
         return moved(builder, name, STOP, "at the source it was deleted and made anew")
     here = image.topics_by_name[name]
     if len(topic.leader_epochs) < len(here.partitions):
