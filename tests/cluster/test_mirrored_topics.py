@@ -199,7 +199,7 @@ def test_a_stopped_topic_says_why_and_forgets_it_as_it_goes_on() -> None:
     assert mirror(builder).reason == "the first reason"
     moved(builder, "orders", STOP, "another reason")
     assert mirror(builder).reason == "another reason"
-    take_wishes(builder, link(pause="orders"))
+    end_of(take_wishes(builder, link(pause="orders")))
     assert (mirror(builder).state, mirror(builder).reason) == (PAUSED, "")
 
 
@@ -228,13 +228,13 @@ def test_promoting_that_is_taken_back_forgets_who_had_ended() -> None:
 )
 def test_the_strongest_wish_that_names_a_topic_counts(settings: dict[str, str], state: str) -> None:
     builder = in_state(MIRRORING)
-    take_wishes(builder, link(**settings))
+    end_of(take_wishes(builder, link(**settings)))
     assert mirror(builder).state == state
 
 
 def test_wishes_of_one_link_do_not_concern_another() -> None:
     builder = in_state(MIRRORING)
-    take_wishes(builder, link("east", failover="*"))
+    end_of(take_wishes(builder, link("east", failover="*")))
     assert mirror(builder).state == MIRRORING
 
 
@@ -437,6 +437,13 @@ def test_a_topic_whose_id_the_source_gives_no_more_is_named_and_stays_as_it_is(s
     assert (mirror(builder).state, len(builder.view().links["west"].refused)) == (state, 1)
 
 
+def test_wishes_are_done_in_steps_because_a_link_has_thousands_of_topics() -> None:
+    names = [f"orders-{number}" for number in range(5)]
+    builder = builder_of(*(source_topic(name) for name in names))
+    stood = [[mirror(builder, name).state for name in names] for _ in take_wishes(builder, link(pause="*"))]
+    assert stood == [[PAUSED] * count + [MIRRORING] * (5 - count) for count in range(1, 6)]
+
+
 def test_a_deleted_topic_takes_its_record_with_it() -> None:
     builder = builder_of(source_topic())
     delete_topics(builder, ["orders"])
@@ -495,10 +502,10 @@ def test_what_a_former_leader_has_found_of_an_adopted_partition_says_nothing_of_
     report(builder, 0, PARTED)
     elect(builder, 0)
     report(builder, 1, PARTED, "3 2")
-    take_wishes(builder, link(adopt="orders", discard="orders"))
+    end_of(take_wishes(builder, link(adopt="orders", discard="orders")))
     assert mirror(builder).state == ADOPTED
     report(builder, 0, PARTED, "7 1")
-    take_wishes(builder, link(adopt="orders", discard="orders"))
+    end_of(take_wishes(builder, link(adopt="orders", discard="orders")))
     assert mirror(builder).state == MIRRORING
     assert mirror(builder).partings == ((0, 7, 1), (1, 3, 2))
 
@@ -510,10 +517,10 @@ def test_an_end_that_is_kept_without_its_epoch_is_told_again_in_another_one() ->
     report(builder, 1, ENDED)
     assert mirror(builder).state == PROMOTING
     builder = in_state(PROMOTING, ended=((0, UNKNOWN_EPOCH),))
-    take_wishes(builder, link(promote="orders"))
+    end_of(take_wishes(builder, link(promote="orders")))
     assert (epochs(builder), ended(builder)) == ([epoch + 1 for epoch in before], [])
     report(builder, 1, ENDED)
-    take_wishes(builder, link(promote="orders"))
+    end_of(take_wishes(builder, link(promote="orders")))
     assert (epochs(builder), ended(builder)) == ([epoch + 1 for epoch in before], [1])
 
 
@@ -697,7 +704,7 @@ def test_nothing_is_discarded_before_it_is_known_of_each_partition_what_that_is(
     follow(builder, source_topic("orders", 9, 9), config=config)
     assert mirror(builder).state == ADOPTED
     report(builder, 0, PARTED, "5 1")
-    take_wishes(builder, config)
+    end_of(take_wishes(builder, config))
     assert (mirror(builder).state, mirror(builder).partings) == (MIRRORING, ((0, 5, 1), (1, 3, 2)))
 
 

@@ -150,7 +150,7 @@ def note_problem(builder: ImageBuilder, link: str, problem: str) -> None:
         builder.put_link(link, known._replace(problem=problem))
 
 
-def take_wishes(builder: ImageBuilder, config: LinkConfig) -> None:
+def take_wishes(builder: ImageBuilder, config: LinkConfig) -> Generator[None, None, None]:
     """Do what the settings of a link want of its topics, whatever the source says."""
     for name, mirror in list(builder.view().mirrors.items()):
         if mirror.link == config.link:
@@ -158,6 +158,7 @@ def take_wishes(builder: ImageBuilder, config: LinkConfig) -> None:
             if mirror.state == ADOPTED and config.discards(mirror.source_topic):
                 _discard(builder, name)
             moved(builder, name, _WISHES[config.wish(mirror.source_topic)])
+            yield
 
 
 def _discard(builder: ImageBuilder, name: str) -> None:
@@ -194,7 +195,8 @@ def follow_source(
     for name, mirror in list(builder.view().mirrors.items()):
         if mirror.link == link and not mirror.is_writable:
             _look_for_lost(builder, config, name, mirror, source)
-    take_wishes(builder, config)
+            yield
+    yield from take_wishes(builder, config)
     # What two links with prefixes see of each other is no fault, and keeps no other from being named; nor does a reason
     # that had no room before, and is not asked for at this look.
     named = sorted(refused.items(), key=lambda item: item[1] in (_MIRRORED_THERE, _SETTINGS_UNKNOWN))

@@ -181,10 +181,10 @@ class LinkKeeper:
         self._controller.submit(decide, lambda code, message: None, lambda _: None)
 
 
-def _take_all_wishes(builder: ImageBuilder, links: dict[str, LinkConfig]) -> None:
+def _take_all_wishes(builder: ImageBuilder, links: dict[str, LinkConfig]) -> Generator[None, None, None]:
     forget_links(builder, links)
     for config in links.values():
-        take_wishes(builder, config)
+        yield from take_wishes(builder, config)
 
 
 class _Settings(NamedTuple):
