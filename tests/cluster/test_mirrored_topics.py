@@ -444,6 +444,36 @@ def test_wishes_are_done_in_steps_because_a_link_has_thousands_of_topics() -> No
     assert stood == [[PAUSED] * count + [MIRRORING] * (5 - count) for count in range(1, 6)]
 
 
+def test_what_a_deleted_link_has_left_goes_on_by_a_link_of_the_same_name() -> None:
+    builder = in_state(MIRRORING)
+    forget_links(builder, [])
+    before = epochs(builder)
+    follow(builder, source_topic(), config=link("east"))
+    assert mirror(builder).state == STOPPED
+    follow(builder, source_topic("orders", 7, 7, topic_id=bytes(15) + b"\x09"))  # of another cluster
+    assert (mirror(builder).state, mirror(builder).reason) == (STOPPED, "there is no link west any more")
+    builder.remove_link("west")
+    follow(builder, source_topic(), config=link(pause="payments"))
+    assert (mirror(builder).state, mirror(builder).reason) == (MIRRORING, "")
+    assert all(after > epoch for after, epoch in zip(epochs(builder), before, strict=True))
+
+
+@pytest.mark.parametrize(("wish", "state"), [("pause", PAUSED), ("promote", PROMOTING), ("failover", FAILED_OVER)])
+def test_what_a_link_of_the_same_name_wants_of_a_topic_that_was_left_is_done(wish: str, state: str) -> None:
+    builder = in_state(MIRRORING)
+    forget_links(builder, [])
+    follow(builder, source_topic(), config=link(**{wish: "orders"}))
+    assert mirror(builder).state == state
+
+
+def test_a_topic_that_has_stopped_for_another_reason_is_left_so_by_a_link_of_the_same_name() -> None:
+    builder = in_state(MIRRORING)
+    moved(builder, "orders", STOP, "the source has another history")
+    forget_links(builder, [])
+    follow(builder, source_topic())
+    assert (mirror(builder).state, mirror(builder).reason) == (STOPPED, "the source has another history")
+
+
 def test_a_deleted_topic_takes_its_record_with_it() -> None:
     builder = builder_of(source_topic())
     delete_topics(builder, ["orders"])

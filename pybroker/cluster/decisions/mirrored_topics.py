@@ -76,6 +76,7 @@ _IS_HERE: Final = "a topic {} is here already"
 _MIRRORED_THERE: Final = "it is mirrored at the source: `topics` has to have its name for that, and no pattern"
 # Records are fetched by ids alone.
 _WITHOUT_ID: Final = "the source gives it no topic id: its inter.broker.protocol.version is below 2.8"
+_LINK_GONE: Final = "there is no link {} any more"
 _NOT_SEEN: Final = "the source has no such topic, or the link may not see it"
 
 # As many refused topics of a link are kept with their reasons; the others are counted.
@@ -135,9 +136,10 @@ def forget_links(builder: ImageBuilder, links: Iterable[str]) -> None:
     known = set(links)
     image = builder.view()
     for name, mirror in list(image.mirrors.items()):
-        # What takes writes keeps its record: its first epochs say which records are the source's.
-        if mirror.link not in known and not mirror.is_writable:
-            moved(builder, name, STOP, f"there is no link {mirror.link} any more")
+        # What takes writes keeps its record: its first epochs say which records are the source's.  What has stopped
+        # before keeps its reason, which a link of the same name would not mend.
+        if mirror.link not in known and not mirror.is_writable and mirror.state != STOPPED:
+            moved(builder, name, STOP, _LINK_GONE.format(mirror.link))
     for link in list(image.links):
         if link not in known:
             builder.remove_link(link)
@@ -247,6 +249,11 @@ def _follow_topic(
         if _is_left(builder, config, mirror):
             return f"{name} was mirrored by the link {mirror.link}, which is deleted: `adopt` has it by this one"
         return _IS_HERE.format(name) if mirror.is_writable else f"{name} is mirrored by the link {mirror.link}"
+    if mirror.reason == _LINK_GONE.format(mirror.link) and mirror.source_topic_id == topic.topic_id:
+        # The operator has made a link of that name again.  Of a topic with another id the reason stays.
+        for by in (PAUSE, RESUME):
+            moved(builder, name, by)
+        mirror = builder.view().mirrors[name]
     if mirror.state not in FETCHED:
         return None
     if mirror.source_topic_id not in (ZERO_UUID, topic.topic_id):

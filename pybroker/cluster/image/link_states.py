@@ -70,7 +70,8 @@ TRANSITIONS: Final[Mapping[tuple[str, str], str]] = {
     (PROMOTING, FAIL_OVER): FAILED_OVER,
     (PROMOTING, CAUGHT_UP): PROMOTED,
     (PROMOTING, STOP): STOPPED,
-    # A topic that has stopped goes on by the operator's word alone: by a pause, which ends.
+    # A topic that has stopped goes on by the operator's word alone: by a pause, which ends. A link that is made again
+    # under its name is such a word, too, for what has stopped without one.
     (STOPPED, RESUME): STOPPED,
     (STOPPED, PAUSE): PAUSED,
     (STOPPED, FAIL_OVER): FAILED_OVER,
