@@ -207,10 +207,14 @@ class LazyLinks:
         return Settlements(services.env, services.metadata, services.broker_id, self._report, kind)
 
     def _keep(self) -> None:
-        """Look at sources while this broker's controller is active."""
+        """Look at sources while this broker's controller is active, and leave topics to links that are to make them."""
+        from pybroker.cluster.links.awaited_topics import AwaitedTopics
         from pybroker.cluster.links.link_keeper import LinkKeeper
 
         services = self._services
+        awaited = AwaitedTopics(services.env, services.config, services.metadata)
+        services.auto_topic_creation.link_of = awaited.link_of
+        self._close_later.append(awaited.close)
         keeper = LinkKeeper(services.env, services.config, services.controller, services.metadata, self._connect)
         self._close_later.append(keeper.close)
 

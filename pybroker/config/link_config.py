@@ -7,7 +7,7 @@ Owns no table (``link_settings``), no state of a link (``link_states``), and no 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from typing import Any
@@ -64,51 +64,61 @@ class LinkConfig:
     # --- sets of topics, by their names at the source ---------------------------------------------------------------
 
     @cached_property
-    def _topics(self) -> re.Pattern[str]:
-        return _pattern(self.get("topics"))
+    def _topics(self) -> _Names:
+        return _Names(self.get("topics"))
 
     @cached_property
-    def _excluded(self) -> re.Pattern[str]:
-        return _pattern(self.get("topics.exclude"))
+    def _excluded(self) -> _Names:
+        return _Names(self.get("topics.exclude"))
 
     @cached_property
-    def _wishes(self) -> tuple[tuple[str, re.Pattern[str]], ...]:
+    def _wishes(self) -> tuple[tuple[str, _Names], ...]:
         """The strongest first."""
-        return tuple((wish, _pattern(self.get(wish))) for wish in ("failover", "promote", "pause"))
+        return tuple((wish, _Names(self.get(wish))) for wish in ("failover", "promote", "pause"))
 
     def mirrors(self, topic: str) -> bool:
         """Whether the link is to mirror a topic of the source; Kafka's own it does not by a pattern."""
-        if self._topics.fullmatch(topic) is None or self._excluded.fullmatch(topic) is not None:
+        if topic not in self._topics or topic in self._excluded:
             return False
-        return not topic.startswith("__") or topic in self.get("topics")
+        return not topic.startswith("__") or self.names_topic(topic)
+
+    def names_topic(self, topic: str) -> bool:
+        """Whether ``topics`` has the name of a topic of the source, beside any pattern."""
+        return topic in self._topics.named
+
+    def source_name(self, name: str) -> str | None:
+        """The topic of the source that one of that name here is to mirror; None where the link mirrors none so."""
+        prefix: str = self.get("prefix")
+        topic = name[len(prefix) :]
+        return topic if name.startswith(prefix) and self.mirrors(topic) else None
 
     @cached_property
-    def _adopted(self) -> re.Pattern[str]:
-        return _pattern(self.get("adopt"))
+    def _adopted(self) -> _Names:
+        return _Names(self.get("adopt"))
 
     def adopts(self, topic: str) -> bool:
         """Whether a topic that is here already is mirrored from now on, unless it is to take writes."""
-        return self._adopted.fullmatch(topic) is not None and self.wish(topic) not in ("failover", "promote")
+        return topic in self._adopted and self.wish(topic) not in ("failover", "promote")
 
     @cached_property
-    def _discarded(self) -> re.Pattern[str]:
-        return _pattern(self.get("discard"))
+    def _discarded(self) -> _Names:
+        return _Names(self.get("discard"))
 
     def discards(self, topic: str) -> bool:
         """Whether what the source lacks of an adopted topic is cut off here."""
-        return self._discarded.fullmatch(topic) is not None
+        return topic in self._discarded
 
     @cached_property
-    def _groups(self) -> re.Pattern[str]:
-        return _pattern(self.get("groups"))
+    def _groups(self) -> _Names:
+        return _Names(self.get("groups"))
 
     def carries(self, group_id: str) -> bool:
         """Whether the committed offsets of a group are taken over."""
-        return self._groups.fullmatch(group_id) is not None
+        return group_id in self._groups
 
     @cached_property
-    def _carried(self) -> dict[str, re.Pattern[str]]:
-        return {kind: _pattern(self.get(kind)) for kind in ("acls", "quotas", "users")}
+    def _carried(self) -> dict[str, _Names]:
+        return {kind: _Names(self.get(kind)) for kind in ("acls", "quotas", "users")}
 
     def named_groups(self) -> list[str]:
         """The groups that ``groups`` names one by one."""
@@ -116,11 +126,11 @@ class LinkConfig:
 
     def matches(self, kind: str, name: str) -> bool:
         """Whether "acls", "quotas" or "users" of that name are taken over: a principal, an entity's name, a user."""
-        return self._carried[kind].fullmatch(name) is not None
+        return name in self._carried[kind]
 
     def wish(self, topic: str) -> str:
         """What is wanted of a topic of the source: "failover", "promote" or "pause", or "" that it is mirrored."""
-        return next((wish for wish, pattern in self._wishes if pattern.fullmatch(topic) is not None), "")
+        return next((wish for wish, names in self._wishes if topic in names), "")
 
     def names(self) -> tuple[str, ...] | None:
         """The topics that ``topics`` names one by one; None where it has a pattern."""
@@ -128,7 +138,21 @@ class LinkConfig:
         return None if any("*" in each for each in topics) else topics
 
 
-def _pattern(names: tuple[str, ...]) -> re.Pattern[str]:
+class _Names:
+    """A set of names and of patterns with ``*``; ``named`` are its names.
+
+    A list has thousands of names, which are looked up for each of thousands of topics: no pattern has them.
+    """
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.named = frozenset(name for name in names if "*" not in name)
+        self._patterns = _pattern([name for name in names if "*" in name])
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.named or self._patterns.fullmatch(name) is not None
+
+
+def _pattern(names: Sequence[str]) -> re.Pattern[str]:
     """Matches any of the names; without one it matches nothing."""
     parts = (".*".join(map(re.escape, re.split(r"\*+", name))) for name in names)
     return re.compile("|".join(f"(?:{part})" for part in parts) or r"(?!)", re.DOTALL)

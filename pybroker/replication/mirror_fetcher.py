@@ -166,8 +166,10 @@ class MirrorFetcher(ReplicaFetcher):
             self._wait_for(partition)
             self._on_lost([partition])
         elif error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED and isinstance(partition, MirroredPartition):
-            self._wait_for(partition)
-            partition.fail("the link may not read it at the source")
+            if partition.has_no_right():
+                self._wait_for(partition)
+            else:
+                self._put_off(partition)
         elif error_code == ErrorCode.OFFSET_OUT_OF_RANGE and partition.log.leader_epochs.latest_epoch >= 0:
             # A source that knows the log's last epoch says where both part; where it does not, its end says nothing.
             self._wait_for(partition)

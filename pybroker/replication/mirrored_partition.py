@@ -42,6 +42,10 @@ NO_NODE = -1
 # For so long a source may not know the last epoch of what is here, before it counts as one with another history.
 HISTORY_PATIENCE_MS: Final = 30_000
 
+# For so long a link may lack the right to read a topic before the topic stops.
+RIGHT_PATIENCE_MS: Final = 30_000
+_NO_RIGHT: Final = "the link may not read it at the source"
+
 # The rate counts what came in so much time.
 RATE_SAMPLES, RATE_SAMPLE_MS = 10, 1_000
 
@@ -60,6 +64,7 @@ class MirroredPartition(FollowedPartition):
         "_tell",
         "_unknown_since_ms",
         "_unreached",
+        "_unreadable_since_ms",
         "is_cut",
         "link",
         "partition",
@@ -96,6 +101,7 @@ class MirroredPartition(FollowedPartition):
         self.is_cut = False  # it is so short now that nothing comes before another leader epoch
         self._suspected_end = -1  # see ``may_lack_end``
         self._unknown_since_ms = -1  # see ``has_another_history``
+        self._unreadable_since_ms = -1  # see ``has_no_right``
         self._unreached = ""  # why nothing comes of the source, as long as it does not
         self._tell = tell
         self._clock = clock
@@ -311,6 +317,20 @@ class MirroredPartition(FollowedPartition):
         is_certain = now_ms - self._unknown_since_ms >= HISTORY_PATIENCE_MS
         if is_certain:
             self.fail("the source has another history: its leader epochs went back, as by a backup")
+        return is_certain
+
+    def has_no_right(self) -> bool:
+        """The link may not read the topic at the source: whether it has been so for long, and the partition fails.
+
+        An ACL that is replaced lacks for a moment, and a broker of the source that starts may not have it yet.
+        """
+        now_ms = self._clock.monotonic_ms()
+        if self._unreached != _NO_RIGHT:
+            self._unreadable_since_ms = now_ms
+        self.on_unreached(_NO_RIGHT)
+        is_certain = now_ms - self._unreadable_since_ms >= RIGHT_PATIENCE_MS
+        if is_certain:
+            self.fail(_NO_RIGHT)
         return is_certain
 
     def has_to_begin_anew(self) -> bool:

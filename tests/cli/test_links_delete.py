@@ -134,6 +134,18 @@ def test_a_topic_that_a_deleted_link_has_left_is_had_by_another_one(
     assert (mirror.link, mirror.state) == ("east", MIRRORING)
 
 
+def test_a_topic_that_a_deleted_link_has_left_goes_on_by_a_link_of_the_same_name(
+    links: CommandLine, source: Broker, here: Broker
+) -> None:
+    for _ in range(2):
+        links.ok("links", "create", "west", "--source", source.bootstrap, "-t", "orders", *OFTEN)
+        wait_for_state(here, "orders", MIRRORING)
+        produce(source, "orders", 20)
+        wait_until_mirrored(source, here, "orders", 1)
+        links.ok("links", "delete", "west", "--force")
+        assert wait_for_state(here, "orders", STOPPED).reason == "there is no link west any more"
+
+
 # --- links that stand in a broker's file, too ------------------------------------------------------------------------
 
 

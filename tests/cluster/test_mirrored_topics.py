@@ -45,6 +45,7 @@ from pybroker.cluster.image.link_states import (
     STOP,
     STOPPED,
     TRANSITIONS,
+    UNKNOWN_EPOCH,
     WRITABLE,
     LinkState,
     MirroredTopic,
@@ -106,6 +107,21 @@ def mirror(builder: ImageBuilder, name: str = "orders") -> MirroredTopic:
 
 def epochs(builder: ImageBuilder, name: str = "orders") -> list[int]:
     return [partition.leader_epoch for partition in builder.view().topics_by_name[name].partitions]
+
+
+def ended(builder: ImageBuilder, name: str = "orders") -> list[int]:
+    """Partitions whose ends are kept, each with the epoch that its leader has now."""
+    assert all(epoch == epochs(builder, name)[index] for index, epoch in mirror(builder, name).ended)
+    return [index for index, _ in mirror(builder, name).ended]
+
+
+def elect(builder: ImageBuilder, partition: int, name: str = "orders") -> None:
+    """Another leader epoch begins in a partition, as where its leader comes back without a part of its log."""
+    topic = builder.view().topics_by_name[name]
+    partitions = list(topic.partitions)
+    before = partitions[partition]
+    partitions[partition] = before._replace(leader_epoch=before.leader_epoch + 1)
+    builder.put_topic(topic._replace(partitions=tuple(partitions)))
 
 
 def report(builder: ImageBuilder, partition: int, kind: int, reason: str = "", name: str = "orders") -> None:
@@ -183,12 +199,13 @@ def test_a_stopped_topic_says_why_and_forgets_it_as_it_goes_on() -> None:
     assert mirror(builder).reason == "the first reason"
     moved(builder, "orders", STOP, "another reason")
     assert mirror(builder).reason == "another reason"
-    take_wishes(builder, link(pause="orders"))
+    end_of(take_wishes(builder, link(pause="orders")))
     assert (mirror(builder).state, mirror(builder).reason) == (PAUSED, "")
 
 
 def test_promoting_that_is_taken_back_forgets_who_had_ended() -> None:
-    builder = in_state(PROMOTING, ended=(0,))
+    builder = in_state(PROMOTING)
+    report(builder, 0, ENDED)
     moved(builder, "orders", RESUME)
     moved(builder, "orders", PROMOTE)
     assert mirror(builder).ended == ()
@@ -211,13 +228,13 @@ def test_promoting_that_is_taken_back_forgets_who_had_ended() -> None:
 )
 def test_the_strongest_wish_that_names_a_topic_counts(settings: dict[str, str], state: str) -> None:
     builder = in_state(MIRRORING)
-    take_wishes(builder, link(**settings))
+    end_of(take_wishes(builder, link(**settings)))
     assert mirror(builder).state == state
 
 
 def test_wishes_of_one_link_do_not_concern_another() -> None:
     builder = in_state(MIRRORING)
-    take_wishes(builder, link("east", failover="*"))
+    end_of(take_wishes(builder, link("east", failover="*")))
     assert mirror(builder).state == MIRRORING
 
 
@@ -401,6 +418,62 @@ def test_a_problem_goes_when_the_source_answers() -> None:
     assert builder.view().links["west"] == LinkState(OTHER)
 
 
+def test_a_topic_without_an_id_at_the_source_is_refused_because_it_could_not_be_fetched() -> None:
+    builder = builder_of(source_topic("orders", topic_id=bytes(16)))
+    assert not builder.view().topics_by_name
+    assert builder.view().links["west"].refused == (
+        ("orders", "the source gives it no topic id: its inter.broker.protocol.version is below 2.8"),
+    )
+    follow(builder, source_topic())
+    assert builder.view().links["west"] == LinkState(OTHER)
+    assert mirror(builder).state == MIRRORING
+
+
+@pytest.mark.parametrize("state", sorted(FETCHED))
+def test_a_topic_whose_id_the_source_gives_no_more_is_named_and_stays_as_it_is(state: str) -> None:
+    builder = in_state(state)
+    wish = link(promote="orders") if state == PROMOTING else link()
+    follow(builder, source_topic("orders", topic_id=bytes(16)), config=wish)
+    assert (mirror(builder).state, len(builder.view().links["west"].refused)) == (state, 1)
+
+
+def test_wishes_are_done_in_steps_because_a_link_has_thousands_of_topics() -> None:
+    names = [f"orders-{number}" for number in range(5)]
+    builder = builder_of(*(source_topic(name) for name in names))
+    stood = [[mirror(builder, name).state for name in names] for _ in take_wishes(builder, link(pause="*"))]
+    assert stood == [[PAUSED] * count + [MIRRORING] * (5 - count) for count in range(1, 6)]
+
+
+def test_what_a_deleted_link_has_left_goes_on_by_a_link_of_the_same_name() -> None:
+    builder = in_state(MIRRORING)
+    forget_links(builder, [])
+    before = epochs(builder)
+    follow(builder, source_topic(), config=link("east"))
+    assert mirror(builder).state == STOPPED
+    follow(builder, source_topic("orders", 7, 7, topic_id=bytes(15) + b"\x09"))  # of another cluster
+    assert (mirror(builder).state, mirror(builder).reason) == (STOPPED, "there is no link west any more")
+    builder.remove_link("west")
+    follow(builder, source_topic(), config=link(pause="payments"))
+    assert (mirror(builder).state, mirror(builder).reason) == (MIRRORING, "")
+    assert all(after > epoch for after, epoch in zip(epochs(builder), before, strict=True))
+
+
+@pytest.mark.parametrize(("wish", "state"), [("pause", PAUSED), ("promote", PROMOTING), ("failover", FAILED_OVER)])
+def test_what_a_link_of_the_same_name_wants_of_a_topic_that_was_left_is_done(wish: str, state: str) -> None:
+    builder = in_state(MIRRORING)
+    forget_links(builder, [])
+    follow(builder, source_topic(), config=link(**{wish: "orders"}))
+    assert mirror(builder).state == state
+
+
+def test_a_topic_that_has_stopped_for_another_reason_is_left_so_by_a_link_of_the_same_name() -> None:
+    builder = in_state(MIRRORING)
+    moved(builder, "orders", STOP, "the source has another history")
+    forget_links(builder, [])
+    follow(builder, source_topic())
+    assert (mirror(builder).state, mirror(builder).reason) == (STOPPED, "the source has another history")
+
+
 def test_a_deleted_topic_takes_its_record_with_it() -> None:
     builder = builder_of(source_topic())
     delete_topics(builder, ["orders"])
@@ -427,7 +500,7 @@ def test_producer_ids_are_this_clusters_own_from_the_first_mirrored_topic_on() -
 def test_a_topic_is_promoted_once_every_partition_has_ended() -> None:
     builder = in_state(PROMOTING)
     report(builder, 1, ENDED)
-    assert (mirror(builder).state, mirror(builder).ended) == (PROMOTING, (1,))
+    assert (mirror(builder).state, ended(builder)) == (PROMOTING, [1])
     report(builder, 1, ENDED)
     assert mirror(builder).state == PROMOTING
     report(builder, 0, ENDED)
@@ -439,9 +512,46 @@ def test_a_partition_that_diverges_during_a_promotion_has_to_end_again() -> None
     report(builder, 1, ENDED)
     report(builder, 1, DIVERGED)
     report(builder, 0, ENDED)
-    assert (mirror(builder).state, mirror(builder).ended) == (PROMOTING, (0,))
+    assert (mirror(builder).state, ended(builder)) == (PROMOTING, [0])
     report(builder, 1, ENDED)
     assert mirror(builder).state == PROMOTED
+
+
+def test_the_end_of_a_former_leader_says_nothing_of_the_log_of_the_next_one() -> None:
+    builder = in_state(PROMOTING)
+    report(builder, 0, ENDED)
+    elect(builder, 0)
+    report(builder, 1, ENDED)
+    assert (mirror(builder).state, ended(builder)) == (PROMOTING, [1])
+    report(builder, 0, ENDED)
+    assert mirror(builder).state == PROMOTED
+
+
+def test_what_a_former_leader_has_found_of_an_adopted_partition_says_nothing_of_the_next_one() -> None:
+    builder = adopted(discard="orders")
+    report(builder, 0, PARTED)
+    elect(builder, 0)
+    report(builder, 1, PARTED, "3 2")
+    end_of(take_wishes(builder, link(adopt="orders", discard="orders")))
+    assert mirror(builder).state == ADOPTED
+    report(builder, 0, PARTED, "7 1")
+    end_of(take_wishes(builder, link(adopt="orders", discard="orders")))
+    assert mirror(builder).state == MIRRORING
+    assert mirror(builder).partings == ((0, 7, 1), (1, 3, 2))
+
+
+def test_an_end_that_is_kept_without_its_epoch_is_told_again_in_another_one() -> None:
+    """An older version has kept it so, and its leader says nothing twice in one epoch."""
+    builder = in_state(PROMOTING, ended=((0, UNKNOWN_EPOCH),))
+    before = epochs(builder)
+    report(builder, 1, ENDED)
+    assert mirror(builder).state == PROMOTING
+    builder = in_state(PROMOTING, ended=((0, UNKNOWN_EPOCH),))
+    end_of(take_wishes(builder, link(promote="orders")))
+    assert (epochs(builder), ended(builder)) == ([epoch + 1 for epoch in before], [])
+    report(builder, 1, ENDED)
+    end_of(take_wishes(builder, link(promote="orders")))
+    assert (epochs(builder), ended(builder)) == ([epoch + 1 for epoch in before], [1])
 
 
 def test_ends_of_many_partitions_are_one_change(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -513,7 +623,7 @@ def test_a_topic_that_is_named_and_not_seen_is_refused_with_the_reason() -> None
     names = link(topics="orders,payments,pay*,hidden", topics_exclude="hidden")
     follow(builder, source_topic(), config=names)
     assert refused(builder) == {"payments": "the source has no such topic, or the link may not see it"}
-    follow(builder, source_topic(), source_topic("payments", topic_id=bytes(16)), config=names)
+    follow(builder, source_topic(), source_topic("payments", topic_id=bytes(15) + b"\x08"), config=names)
     assert refused(builder) == {}
     follow(builder, source_topic(), config=names)
     assert (mirror(builder, "payments").state, refused(builder)) == (STOPPED, {})
@@ -624,7 +734,7 @@ def test_nothing_is_discarded_before_it_is_known_of_each_partition_what_that_is(
     follow(builder, source_topic("orders", 9, 9), config=config)
     assert mirror(builder).state == ADOPTED
     report(builder, 0, PARTED, "5 1")
-    take_wishes(builder, config)
+    end_of(take_wishes(builder, config))
     assert (mirror(builder).state, mirror(builder).partings) == (MIRRORING, ((0, 5, 1), (1, 3, 2)))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -17,11 +18,12 @@ from pybroker.cluster.image.cluster_image import (
     TopicImage,
     first_delta,
 )
-from pybroker.cluster.image.link_states import STATES, LinkState, MirroredTopic
+from pybroker.cluster.image.link_states import STATES, UNKNOWN_EPOCH, LinkState, MirroredTopic
 from pybroker.cluster.image.quota_entities import entity_of
-from pybroker.cluster.store import store_codec
+from pybroker.cluster.store import store_codec, store_links
 from pybroker.cluster.store.metadata_store import Changes, Entry
 from pybroker.security.acl_bindings import Acl
+from pybroker_protocol.uuids import uuid_text
 
 UUIDS = st.binary(min_size=16, max_size=16)
 IDS = st.lists(st.integers(0, 2**31 - 1), max_size=4, unique=True).map(tuple)
@@ -187,9 +189,10 @@ LINKS = st.dictionaries(
     max_size=2,
 )
 PARTINGS = st.lists(st.tuples(*[st.integers(0, 2**31 - 1)] * 3), max_size=2).map(tuple)
+ENDED = st.lists(st.tuples(*[st.integers(0, 2**31 - 1)] * 2), max_size=2).map(tuple)
 MIRRORS = st.dictionaries(
     st.text("abc._-", min_size=1, max_size=5),
-    st.builds(MirroredTopic, TEXT, TEXT, UUIDS, st.sampled_from(STATES), TEXT, IDS, IDS, PARTINGS, NUMBERS, NUMBERS),
+    st.builds(MirroredTopic, TEXT, TEXT, UUIDS, st.sampled_from(STATES), TEXT, ENDED, IDS, PARTINGS, NUMBERS, NUMBERS),
     max_size=3,
 )
 
@@ -216,3 +219,16 @@ def test_links_and_mirrored_topics_come_back_from_their_keys_and_their_changes(
     assert same(decoded(stored(entries, writes)), changing.view())
     store_codec.apply_changes(follower, Changes(2, writes.puts, writes.deletes))
     assert same(follower.view(), changing.view())
+
+
+def test_ends_that_an_older_version_has_kept_are_of_no_known_leader_epoch() -> None:
+    fields = {"link": "west", "sourceTopic": "orders", "sourceId": uuid_text(bytes(16)), "state": "promoting"}
+    kept = [decoded_mirror({**fields, "ended": [0, 2]}), decoded_mirror({**fields, "ended": [0, 2], "endedIn": [7]})]
+    assert [mirror.ended for mirror in kept] == [((0, UNKNOWN_EPOCH), (2, UNKNOWN_EPOCH))] * 2
+    assert decoded_mirror({**fields, "ended": [0, 2], "endedIn": [7, 9]}).ended == ((0, 7), (2, 9))
+
+
+def decoded_mirror(fields: dict[str, Any]) -> MirroredTopic:
+    builder = ImageBuilder(ClusterImage())
+    store_links.put_into(builder, store_links.mirror_key("orders"), fields)
+    return builder.view().mirrors["orders"]

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+
 import pytest
 
 from pybroker.cluster.image.link_states import LinkState
+from pybroker.config import link_config
 from pybroker.config.alter import change_broker
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.describe import broker_default_entries, link_entries
@@ -80,6 +84,22 @@ def test_what_a_link_cannot_be_set_to_is_refused_in_a_file_and_by_a_tool(setting
         BrokerConfig.load(settings=[(name, text)])
     with pytest.raises(ConfigFailure):
         alter(AlterConfigOp(name, text))
+
+
+def test_names_of_a_long_list_are_looked_up_and_patterns_alone_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[str] = []
+    pattern_of = link_config._pattern
+
+    def pattern(names: Sequence[str]) -> re.Pattern[str]:
+        tried.extend(names)
+        return pattern_of(names)
+
+    monkeypatch.setattr(link_config, "_pattern", pattern)
+    names = [f"orders-{number}" for number in range(1_000)]
+    config = link(topics=",".join([*names, "pay*"]), promote=",".join([*names, "pay*s"]), pause="*")
+    assert [config.wish(topic) for topic in (*names, "payments", "payroll")] == ["promote"] * 1_001 + ["pause"]
+    assert all(map(config.mirrors, (*names, "payments")))
+    assert sorted(tried) == ["*", "pay*", "pay*s"]
 
 
 def test_a_link_is_set_for_all_brokers_together() -> None:

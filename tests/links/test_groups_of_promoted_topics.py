@@ -246,7 +246,7 @@ def test_a_coordinator_that_moves_while_an_end_is_asked_for_leaves_it_to_the_nex
 
 def cut(here: GroupsHere) -> None:
     """What the source lacks of an adopted topic, from 50 on, is cut off."""
-    here.stand(state=ADOPTED, partings=((0, 50, 30),), ended=(1,))
+    here.stand(state=ADOPTED, partings=((0, 50, 30),), ended=((1, 5),))
     here.moved(DISCARD)
 
 

@@ -92,7 +92,7 @@ class TwoClusters:
 
     def discard(self) -> None:
         """The operator agrees that what the writer lacks is cut."""
-        self.decide(self.mirror, lambda builder: take_wishes(builder, _config(adopt=NAME, discard=NAME)))
+        self.decide(self.mirror, lambda builder: end_of(take_wishes(builder, _config(adopt=NAME, discard=NAME))))
 
     # --- how it stands -----------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ how Kafka's own are created, and the controller creates them.
 Invariants:
 - A name is created once at a time, however many need it.
 - Names without a waiting request can be asked for without end, and have a bound.
+- A name that is a link's to make is left to it: a topic that takes writes would keep the link from making its own.
 - Names count for the quota of the client that asks first, and are not created while that is used up.
 - Every ``done`` runs on the loop, later than the call that brought it, exactly once, and when the image has the topic.
 
@@ -63,6 +64,8 @@ class AutoTopicCreation:
         self._not_begun: deque[NewTopic] = deque()
         self._logged_refusals: set[str] = set()
         self._limited_log = RateLimitedLog(log, env.timers)
+        # Which link is to make a topic of that name (``awaited_topics``); set where there are links.
+        self.link_of: Callable[[str], str | None] = lambda name: None
 
     def close(self) -> None:
         """Log what is not logged yet; nothing is called off."""
@@ -71,14 +74,14 @@ class AutoTopicCreation:
     def begin(self, names: Iterable[str], allows: Allows = anything) -> None:
         """Create these topics with the broker's defaults, Kafka's own with theirs; no request waits.
 
-        Those that are being created already, that are too many now, or that ``allows`` refuses, are left out:
-        who still needs them asks again.  Thousands take so long that others would notice, so they are begun over
-        several turns of the loop.
+        Those that are being created already, too many now, a link's to make, or refused by ``allows``,
+        are left out: who still needs them asks again.  Thousands take so long that others would notice, so they are
+        begun over several turns of the loop.
         """
         for name in names:
             if len(self._in_flight) >= AUTO_CREATIONS_IN_FLIGHT_MAX:
                 break
-            if name not in self._in_flight:
+            if name not in self._in_flight and not self._is_left_to_link(name):
                 topic = self._creatable(name)
                 if not allows(partition_count(topic, self._config)):
                     break
@@ -86,6 +89,13 @@ class AutoTopicCreation:
                 self._not_begun.append(topic)
                 if len(self._not_begun) == 1:
                     self._env.timers.call_soon(self._begin_some)
+
+    def _is_left_to_link(self, name: str) -> bool:
+        """Whether a link is to make it; Kafka's own topics are this cluster's."""
+        link = None if name in COORDINATOR_OF_TOPIC else self.link_of(name)
+        if link is not None:
+            self._tell(name, f"the link {link} mirrors it")
+        return link is not None
 
     def ensure(self, name: str, done: TopicDone) -> None:
         """Create the topic of a coordinator unless it exists; ``done(error_code)`` runs when the image has it."""

@@ -63,7 +63,7 @@ def _alter(builder: ImageBuilder, change: ConfigChange) -> NamedResult:
 
 def _refusal_of_followed(before: Mapping[str, str], after: Mapping[str, str]) -> str | None:
     """Why settings of a mirrored topic are not changed: with others it would keep less than its source, or more."""
-    from pybroker.cluster.decisions.mirrored_topics import FOLLOWED_SETTINGS
+    from pybroker.cluster.decisions.followed_settings import FOLLOWED_SETTINGS
 
     changed = [name for name in FOLLOWED_SETTINGS if before.get(name) != after.get(name)]
     return f"The topic is mirrored, and follows its source in {', '.join(changed)}." if changed else None

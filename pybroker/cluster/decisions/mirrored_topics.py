@@ -30,6 +30,7 @@ import re
 from collections.abc import Generator, Iterable, Sequence
 from typing import Final
 
+from pybroker.cluster.decisions.followed_settings import FOLLOWED_SETTINGS, followed_settings
 from pybroker.cluster.decisions.operations import MorePartitions, NewTopic
 from pybroker.cluster.decisions.placement import Refused
 from pybroker.cluster.decisions.settled_offsets import SETTLED, is_settled, take_settled
@@ -55,6 +56,7 @@ from pybroker.cluster.image.link_states import (
     STOP,
     STOPPED,
     TRANSITIONS,
+    UNKNOWN_EPOCH,
     LinkState,
     MirroredTopic,
     MirrorReport,
@@ -62,38 +64,21 @@ from pybroker.cluster.image.link_states import (
     SourceTopic,
     own_producer_ids,
 )
-from pybroker.config.broker import BrokerConfig
 from pybroker.config.link_config import LinkConfig
 from pybroker.config.resources import TOPIC
-from pybroker.config.schema import ConfigError
-from pybroker.config.topic_settings import TOPIC_SETTINGS
 from pybroker_protocol.uuids import ZERO_UUID
 
 # How far a mirrored partition's leader epoch begins above the source's: leaders may change there so often before the
 # epoch here has to be raised.  Epochs are int32, so that a partition may go from cluster to cluster 30,000 times.
 EPOCHS_AHEAD: Final = 1 << 16
 
-# The settings of a topic that are the same here: what they say of its records holds for the mirrored ones, too.
-# Those of replicas and of the disk are this cluster's own.
-FOLLOWED_SETTINGS: Final = (
-    "cleanup.policy",
-    "compression.type",
-    "delete.retention.ms",
-    "max.compaction.lag.ms",
-    "max.message.bytes",
-    "message.timestamp.after.max.ms",
-    "message.timestamp.before.max.ms",
-    "message.timestamp.type",
-    "min.cleanable.dirty.ratio",
-    "min.compaction.lag.ms",
-    "retention.bytes",
-    "retention.ms",
-)
-
 # Of a topic whose settings were asked for before, and which was refused then, the former reason holds.
 _SETTINGS_UNKNOWN: Final = "its settings at the source are not known yet"
 _IS_HERE: Final = "a topic {} is here already"
 _MIRRORED_THERE: Final = "it is mirrored at the source: `topics` has to have its name for that, and no pattern"
+# Records are fetched by ids alone.
+_WITHOUT_ID: Final = "the source gives it no topic id: its inter.broker.protocol.version is below 2.8"
+_LINK_GONE: Final = "there is no link {} any more"
 _NOT_SEEN: Final = "the source has no such topic, or the link may not see it"
 
 # As many refused topics of a link are kept with their reasons; the others are counted.
@@ -154,9 +139,10 @@ def forget_links(builder: ImageBuilder, links: Iterable[str]) -> None:
     known = set(links)
     image = builder.view()
     for name, mirror in list(image.mirrors.items()):
-        # What takes writes keeps its record: its first epochs say which records are the source's.
-        if mirror.link not in known and not mirror.is_writable:
-            moved(builder, name, STOP, f"there is no link {mirror.link} any more")
+        # What takes writes keeps its record: its first epochs say which records are the source's.  What has stopped
+        # before keeps its reason, which a link of the same name would not mend.
+        if mirror.link not in known and not mirror.is_writable and mirror.state != STOPPED:
+            moved(builder, name, STOP, _LINK_GONE.format(mirror.link))
     for link in list(image.links):
         if link not in known:
             builder.remove_link(link)
@@ -169,21 +155,24 @@ def note_problem(builder: ImageBuilder, link: str, problem: str) -> None:
         builder.put_link(link, known._replace(problem=problem))
 
 
-def take_wishes(builder: ImageBuilder, config: LinkConfig) -> None:
+def take_wishes(builder: ImageBuilder, config: LinkConfig) -> Generator[None, None, None]:
     """Do what the settings of a link want of its topics, whatever the source says."""
     for name, mirror in list(builder.view().mirrors.items()):
         if mirror.link == config.link:
+            _ask_for_ends(builder, name, mirror)
             if mirror.state == ADOPTED and config.discards(mirror.source_topic):
-                _discard(builder, name, mirror)
+                _discard(builder, name)
             moved(builder, name, _WISHES[config.wish(mirror.source_topic)])
+            yield
 
 
-def _discard(builder: ImageBuilder, name: str, mirror: MirroredTopic) -> None:
+def _discard(builder: ImageBuilder, name: str) -> None:
     """Have cut what the source lacks, once that is known of each partition.
 
     What it was stays in the record: groups that have read it go back to where it began.
     """
-    if len(mirror.ended) + len(mirror.partings) == len(builder.view().topics_by_name[name].partitions):
+    mirror, topic = builder.view().mirrors[name], builder.view().topics_by_name[name]
+    if len(_ended(topic, mirror)) + len(mirror.partings) == len(topic.partitions):
         moved(builder, name, DISCARD)
 
 
@@ -211,7 +200,8 @@ def follow_source(
     for name, mirror in list(builder.view().mirrors.items()):
         if mirror.link == link and not mirror.is_writable:
             _look_for_lost(builder, config, name, mirror, source)
-    take_wishes(builder, config)
+            yield
+    yield from take_wishes(builder, config)
     # What two links with prefixes see of each other is no fault, and keeps no other from being named; nor does a reason
     # that had no room before, and is not asked for at this look.
     named = sorted(refused.items(), key=lambda item: item[1] in (_MIRRORED_THERE, _SETTINGS_UNKNOWN))
@@ -252,6 +242,8 @@ def _follow_topic(
     is_free = mirror is None or mirror.is_writable or _is_left(builder, config, mirror)
     if name in image.topics_by_name and is_free and config.adopts(topic.name):
         return _adopt(builder, config, name, topic)
+    if topic.topic_id == ZERO_UUID and (mirror is None or mirror.state in FETCHED):
+        return _WITHOUT_ID
     if mirror is None:
         if name in image.topics_by_name:
             return _IS_HERE.format(name)
@@ -260,9 +252,14 @@ def _follow_topic(
         if _is_left(builder, config, mirror):
             return f"{name} was mirrored by the link {mirror.link}, which is deleted: `adopt` has it by this one"
         return _IS_HERE.format(name) if mirror.is_writable else f"{name} is mirrored by the link {mirror.link}"
+    if mirror.reason == _LINK_GONE.format(mirror.link) and mirror.source_topic_id == topic.topic_id:
+        # The operator has made a link of that name again.  Of a topic with another id the reason stays.
+        for by in (PAUSE, RESUME):
+            moved(builder, name, by)
+        mirror = builder.view().mirrors[name]
     if mirror.state not in FETCHED:
         return None
-    if ZERO_UUID not in (mirror.source_topic_id, topic.topic_id) and mirror.source_topic_id != topic.topic_id:
+    if mirror.source_topic_id not in (ZERO_UUID, topic.topic_id):
         return moved(builder, name, STOP, "at the source it was deleted and made anew")
     here = image.topics_by_name[name]
     if len(topic.leader_epochs) < len(here.partitions):
@@ -286,7 +283,7 @@ def _begin(
     """Make a topic with its record; why it cannot be made."""
     if topic.configs is None:
         return _SETTINGS_UNKNOWN
-    if not topic.takes_writes and topic.name not in config.get("topics"):
+    if not topic.takes_writes and not config.names_topic(topic.name):
         return _MIRRORED_THERE
     settings = tuple(followed_settings(topic, rules.config).items())
     factor = config.get("replication.factor")
@@ -354,24 +351,6 @@ def _at_least(partition: PartitionImage, source_epoch: int) -> PartitionImage:
     return _in_epoch(partition, source_epoch + EPOCHS_AHEAD)
 
 
-def followed_settings(topic: SourceTopic, config: BrokerConfig) -> dict[str, str]:
-    """Those that a mirrored topic takes over: what is set there, and defaults that are others than here."""
-    configs = topic.configs or {}
-    defaults = {name: text for name, text in topic.defaults.items() if not _is_default(config, name, text)}
-    both = {**defaults, **configs}
-    return {name: both[name] for name in FOLLOWED_SETTINGS if name in both}
-
-
-def _is_default(config: BrokerConfig, name: str, text: str) -> bool:
-    """Whether a topic here has that value of a setting where nothing sets it."""
-    try:
-        value = TOPIC_SETTINGS[name].parse(text)
-    except (KeyError, ConfigError):
-        return False
-    here = config.log_config.value(name)
-    return bool((frozenset(value) if isinstance(here, frozenset) else value) == here)
-
-
 def _follow_settings(builder: ImageBuilder, name: str, topic: SourceTopic, rules: TopicRules) -> None:
     """Take over what has changed at the source; what cannot be here stops the topic."""
     before = builder.view().overrides(TOPIC, name)
@@ -427,14 +406,32 @@ def take_reports(builder: ImageBuilder, broker_id: int, reports: Sequence[Mirror
         _take_ends(builder, name, partitions)
 
 
+def _ended(topic: TopicImage, mirror: MirroredTopic) -> set[int]:
+    """Partitions of which the leaders that they have now say so: the log of a later one may lack what a former had."""
+    return {index for index, epoch in mirror.ended if topic.partitions[index].leader_epoch == epoch}
+
+
+def _ask_for_ends(builder: ImageBuilder, name: str, mirror: MirroredTopic) -> None:
+    """Have leaders tell again, in another epoch, what an older version has kept without the epoch."""
+    if any(epoch == UNKNOWN_EPOCH for _, epoch in mirror.ended):
+        _begin_epochs(builder, name)
+        builder.put_mirror(name, mirror._replace(ended=()))
+
+
 def _take_ends(builder: ImageBuilder, name: str, partitions: set[int]) -> None:
     """Leaders have found nothing more at the source: of all partitions at once, because a topic has thousands."""
-    mirror = builder.view().mirrors[name]
-    if mirror.state == PROMOTING and not partitions <= set(mirror.ended):
-        after = mirror._replace(ended=tuple(sorted(partitions.union(mirror.ended))))
+    mirror, topic = builder.view().mirrors[name], builder.view().topics_by_name[name]
+    if mirror.state != PROMOTING:
+        return
+    after = mirror._replace(ended=_in_their_epochs(topic, partitions | _ended(topic, mirror)))
+    if after != mirror:
         builder.put_mirror(name, after)
-        if len(after.ended) == len(builder.view().topics_by_name[name].partitions):
+        if len(after.ended) == len(topic.partitions):
             moved(builder, name, CAUGHT_UP)
+
+
+def _in_their_epochs(topic: TopicImage, ended: set[int]) -> tuple[tuple[int, int], ...]:
+    return tuple((index, topic.partitions[index].leader_epoch) for index in sorted(ended))
 
 
 def _take_report(builder: ImageBuilder, topic: TopicImage, mirror: MirroredTopic, report: MirrorReport) -> None:
@@ -443,8 +440,6 @@ def _take_report(builder: ImageBuilder, topic: TopicImage, mirror: MirroredTopic
         partitions = list(topic.partitions)
         partitions[index] = _in_epoch(partitions[index], partitions[index].leader_epoch + 1)
         builder.put_topic(topic._replace(partitions=tuple(partitions)))
-        if index in mirror.ended:  # it has an end again once it is cut
-            builder.put_mirror(topic.name, mirror._replace(ended=tuple(each for each in mirror.ended if each != index)))
     elif report.kind == PARTED:
         if mirror.state == ADOPTED:
             _take_parting(builder, topic, mirror, index, report.reason)
@@ -455,14 +450,14 @@ def _take_report(builder: ImageBuilder, topic: TopicImage, mirror: MirroredTopic
 def _take_parting(builder: ImageBuilder, topic: TopicImage, mirror: MirroredTopic, index: int, lost: str) -> None:
     """A leader has found what the source lacks of its partition: an offset and a number of records, "" for nothing."""
     partings = [each for each in mirror.partings if each[0] != index]
-    ended = {*mirror.ended} - {index}
+    ended = _ended(topic, mirror) - {index}
     numbers = [int(digits) for digits in re.findall(r"\d+", lost)]
     if numbers:
         offset, count = numbers
         partings.append((index, offset, count))
     else:
         ended.add(index)
-    after = mirror._replace(ended=tuple(sorted(ended)), partings=tuple(sorted(partings)))
+    after = mirror._replace(ended=_in_their_epochs(topic, ended), partings=tuple(sorted(partings)))
     after = after._replace(reason=_lacking(after, len(topic.partitions)))
     if after != mirror:
         builder.put_mirror(topic.name, after)

@@ -70,7 +70,8 @@ TRANSITIONS: Final[Mapping[tuple[str, str], str]] = {
     (PROMOTING, FAIL_OVER): FAILED_OVER,
     (PROMOTING, CAUGHT_UP): PROMOTED,
     (PROMOTING, STOP): STOPPED,
-    # A topic that has stopped goes on by the operator's word alone: by a pause, which ends.
+    # A topic that has stopped goes on by the operator's word alone: by a pause, which ends. A link that is made again
+    # under its name is such a word, too, for what has stopped without one.
     (STOPPED, RESUME): STOPPED,
     (STOPPED, PAUSE): PAUSED,
     (STOPPED, FAIL_OVER): FAILED_OVER,
@@ -94,14 +95,19 @@ def own_producer_ids(cluster_id: str) -> int:
     return (1 + crc32(cluster_id.encode()) % (1 << 30)) << 32
 
 
+# Of what was kept before it was kept with the leader epoch.
+UNKNOWN_EPOCH: Final = -1
+
+
 class MirroredTopic(NamedTuple):
     """How a topic of this cluster, which has the name under which this is kept, stands to its source.
 
     ``reason`` says why it has STOPPED, or what the source lacks of one that is ADOPTED.  ``ended`` has the partitions
     whose leaders have found nothing more at the source since the topic is PROMOTING, or nothing that the source lacks
-    since it is ADOPTED.  ``first_epochs`` has, since it takes writes, the leader epoch with which they
-    began in each partition: everything of former epochs is the source's.  ``partings`` says of one that is, or was,
-    ADOPTED what the source lacks: (partition, the offset from which on, the records that are here behind that).
+    since it is ADOPTED: (partition, the leader epoch in which that was found; in another one it says nothing).
+    ``first_epochs`` has, since it takes writes, the leader epoch with which they began in each partition: everything of
+    former epochs is the source's.  ``partings`` says of one that is, or was, ADOPTED what the source lacks:
+    (partition, the offset from which on, the records that are here behind that).
 
     ``carried`` and ``lowered`` are sets of partitions of ``__consumer_offsets``, a bit each.  Their coordinators have
     done what follows for groups' offsets.  Of one that is PROMOTED they have looked at the source once more.  Of one
@@ -113,7 +119,7 @@ class MirroredTopic(NamedTuple):
     source_topic_id: bytes = ZERO_UUID
     state: str = MIRRORING
     reason: str = ""
-    ended: tuple[int, ...] = ()
+    ended: tuple[tuple[int, int], ...] = ()
     first_epochs: tuple[int, ...] = ()
     partings: tuple[tuple[int, int, int], ...] = ()
     carried: int = 0

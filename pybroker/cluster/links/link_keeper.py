@@ -17,8 +17,8 @@ from collections.abc import Callable, Generator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pybroker.cluster.decisions.carried_access import SourceAccess, carry_access
+from pybroker.cluster.decisions.followed_settings import FOLLOWED_SETTINGS
 from pybroker.cluster.decisions.mirrored_topics import (
-    FOLLOWED_SETTINGS,
     follow_source,
     forget_links,
     note_problem,
@@ -101,6 +101,10 @@ class LinkKeeper:
     def _on_image(self, image: ClusterImage, delta: ImageDelta) -> None:
         if not self._controller.is_active:
             return
+        deleted = [topic.name for topic in delta.topics_deleted if topic.name not in image.topics_by_name]
+        for watched in self._watched.values() if deleted else ():
+            if any(watched.config.source_name(name) is not None for name in deleted):
+                watched.look_soon()  # the link makes it anew, before a client's Metadata does
         if (BROKER, "") in delta.configs_changed:
             self._take_settings()
         elif any(name in image.mirrors and image.mirrors[name].state == ADOPTED for name in delta.mirrors_changed):
@@ -119,7 +123,7 @@ class LinkKeeper:
             watched_link = self._watched.get(link)
             if watched_link is None:
                 self._watched[link] = _WatchedSource(
-                    self._env, config, self._connect, self._follow, self._carry, self._note
+                    self._env, config, self._connect, self._follow, self._carry, self._note, self._lacks
                 )
             elif watched_link.config != config:
                 watched_link.become(config)
@@ -147,11 +151,8 @@ class LinkKeeper:
             if mirror.link != config.link or mirror.is_writable:
                 continue
             seen, topic = source.topics.get(mirror.source_topic), image.topics_by_name.get(name)
-            if seen is None:
-                is_missed = source.refused.get(mirror.source_topic) != UNSEEN[ErrorCode.TOPIC_AUTHORIZATION_FAILED]
-            else:
-                is_missed = topic is not None and len(seen.leader_epochs) < len(topic.partitions)
-            if is_missed:
+            # One that the link may not see is no exception: an ACL that is replaced lacks for a moment.
+            if seen is None or (topic is not None and len(seen.leader_epochs) < len(topic.partitions)):
                 missed.append(mirror.source_topic)
         return missed
 
@@ -161,6 +162,10 @@ class LinkKeeper:
             return  # nothing is wanted
         has_authorizer = bool(self._config["authorizer.class.name"])
         self._submit(lambda builder: carry_access(builder, config, access, has_authorizer))
+
+    def _lacks(self, config: LinkConfig, topic: str) -> bool:
+        """Whether a topic of the source is not here yet, or not any more."""
+        return config.get("prefix") + topic not in self._metadata.image.topics_by_name
 
     def _note(self, link: str, problem: str) -> None:
         """A link has a problem: it is reported where it is new."""
@@ -173,10 +178,10 @@ class LinkKeeper:
         self._controller.submit(decide, lambda code, message: None, lambda _: None)
 
 
-def _take_all_wishes(builder: ImageBuilder, links: dict[str, LinkConfig]) -> None:
+def _take_all_wishes(builder: ImageBuilder, links: dict[str, LinkConfig]) -> Generator[None, None, None]:
     forget_links(builder, links)
     for config in links.values():
-        take_wishes(builder, config)
+        yield from take_wishes(builder, config)
 
 
 class _Settings(NamedTuple):
@@ -190,7 +195,8 @@ class _WatchedSource:
     """One link's source, looked at every ``refresh.interval.ms``, and at once as the link's settings change.
 
     ``follow(config, source)`` gets what the source says, ``note(link, problem)`` why it says nothing, and
-    ``carry(config, access)``, with the settings of all topics, who may do what there.
+    ``carry(config, access)``, with the settings of all topics, who may do what there.  ``lacks(config, topic)`` says
+    whether a topic is to be made, which cannot be done without its settings.
     """
 
     def __init__(
@@ -201,6 +207,7 @@ class _WatchedSource:
         follow: Callable[[LinkConfig, SourceCluster], None],
         carry: Callable[[LinkConfig, SourceAccess], None],
         note: Callable[[str, str], None],
+        lacks: Callable[[LinkConfig, str], bool],
     ) -> None:
         self.config = config
         self._asked_by = config  # what the link was set to as the look began that is under way
@@ -209,11 +216,13 @@ class _WatchedSource:
         self._follow = follow
         self._carry = carry
         self._note = note
+        self._lacks = lacks
         self._source: Source | None = None
         self._looks = 0
         self._seen: set[str] = set()  # topics whose settings have been asked for
+        self._not_made: set[str] = set()  # those of them that are mirrors there, and are made by their names alone
         self._timer: Cancellable | None = env.timers.call_soon(self._look)
-        self._is_looking = False
+        self._is_looking = self._looks_again = False
         self._reason = ""  # why the source says nothing, as it was noted last; "" since it has said something
         self._other_reasons = 0  # looks in a row that had another one
         self._closed = False
@@ -223,6 +232,12 @@ class _WatchedSource:
         self.config = config
         self._looks = 0
         self._look_in(0)
+
+    def look_soon(self) -> None:
+        """Look at once, or once more behind the look that is under way."""
+        self._looks_again = True
+        if not self._is_looking:
+            self._look_in(0)
 
     def close(self) -> None:
         """Ask nothing more."""
@@ -247,7 +262,7 @@ class _WatchedSource:
             except ConfigError as error:
                 self._fail(str(error))
                 return
-        self._is_looking = True
+        self._is_looking, self._looks_again = True, False
         self._asked_by = self.config
         names = self.config.names()
         wanted = None if names is None else [MetadataRequestTopic(name=name) for name in names]
@@ -292,7 +307,8 @@ class _WatchedSource:
             self._seen.clear()
         self._looks += 1
         self._seen &= topics.keys()
-        self._ask_for_settings(source, {}, [name for name in topics if name not in self._seen])
+        known = {name for name in self._seen if name in self._not_made or not self._lacks(self.config, name)}
+        self._ask_for_settings(source, {}, [name for name in topics if name not in known])
 
     def _ask_for_settings(self, source: SourceCluster, known: dict[str, _Settings], rest: list[str]) -> None:
         """Ask for the settings of so many topics, then for those of the rest, and follow the source then."""
@@ -332,10 +348,14 @@ class _WatchedSource:
         topics = {name: _with_settings(topic, known.get(name)) for name, topic in source.topics.items()}
         # Of one that is to be adopted it is asked each time whether it takes writes there.
         self._seen.update(name for name in known if topics[name].takes_writes or not self.config.adopts(name))
+        self._not_made.difference_update(known)
+        self._not_made.update(
+            name for name in known if not topics[name].takes_writes and not self.config.names_topic(name)
+        )
         self._follow(self.config, source._replace(topics=topics))
         if self._looks % LOOKS_PER_SETTINGS == 1:
             self._look_at_access()
-        self._look_in(self.config.get("refresh.interval.ms"))
+        self._look_in(0 if self._looks_again else self.config.get("refresh.interval.ms"))
 
     def _look_at_access(self) -> None:
         config = self.config

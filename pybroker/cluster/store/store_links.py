@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from pybroker.cluster.image.link_states import LinkState, MirroredTopic
+from pybroker.cluster.image.link_states import UNKNOWN_EPOCH, LinkState, MirroredTopic
 from pybroker.cluster.image.quota_entities import entity_of
 from pybroker.cluster.store.store_names import LINKS, MIRRORS, quoted, unquoted
 from pybroker_protocol.uuids import uuid_bytes, uuid_text
@@ -56,7 +56,8 @@ def mirror_fields(mirror: MirroredTopic) -> dict[str, Any]:
     }
     optional = {
         "reason": mirror.reason,
-        "ended": mirror.ended,
+        "ended": [index for index, _ in mirror.ended],
+        "endedIn": [epoch for _, epoch in mirror.ended],  # older versions read what stands before it alone
         "firstEpochs": mirror.first_epochs,
         "partings": mirror.partings,
         "carried": mirror.carried,
@@ -99,6 +100,12 @@ def _link(fields: Mapping[str, Any]) -> LinkState:
     )
 
 
+def _ended(fields: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:
+    """An older version has kept no epochs, and keeps none where it alters the record."""
+    ended, epochs = fields.get("ended", ()), fields.get("endedIn", ())
+    return tuple(zip(ended, epochs if len(epochs) == len(ended) else [UNKNOWN_EPOCH] * len(ended), strict=True))
+
+
 def _mirror(fields: Mapping[str, Any]) -> MirroredTopic:
     return MirroredTopic(
         fields["link"],
@@ -106,7 +113,7 @@ def _mirror(fields: Mapping[str, Any]) -> MirroredTopic:
         uuid_bytes(fields["sourceId"]),
         fields["state"],
         fields.get("reason", ""),
-        tuple(fields.get("ended", ())),
+        _ended(fields),
         tuple(fields.get("firstEpochs", ())),
         tuple((partition, offset, count) for partition, offset, count in fields.get("partings", ())),
         fields.get("carried", 0),
