@@ -151,7 +151,8 @@ class _Deadline:
         return made
 
     def check(self) -> None:
-        """Raises TimeoutError once it is over."""
+        """Raises TimeoutError once it is over, whether or not its thread has had a turn yet."""
+        self.is_over = self.is_over or monotonic() >= self._ends_at
         if self.is_over:
             raise TimeoutError(LATE)
 

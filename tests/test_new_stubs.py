@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.waiting import PATIENCE_S
 
 from pybroker.apis import BY_KEY, INTER_BROKER_APIS
 from pybroker_protocol import codec
 from pybroker_protocol.api_keys import NAMES
 from pybroker_protocol.errors import ErrorCode
 from tests.source_tree import ROOT
+
+# A command may be hundreds of tests, or types of the whole package, beside two others like it.
+COMMAND_TIMEOUT_S = 600
 
 UNSERVED = sorted(name for key, name in NAMES.items() if key not in {*BY_KEY, *(api.key for api in INTER_BROKER_APIS)})
 # An error of each group, of each partition, and of the whole, which any broker takes for the controller.
@@ -161,7 +163,7 @@ def run_in(copy: Path, *arguments: str) -> str:
     environment["PYTHONPATH"] = os.pathsep.join(str(copy / part) for part in ("", "protocol", "compat-tests"))
     command = [sys.executable, *arguments]
     done = subprocess.run(
-        command, cwd=copy, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+        command, cwd=copy, env=environment, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

@@ -104,7 +104,7 @@ class MirroredTopic(NamedTuple):
 
     ``reason`` says why it has STOPPED, or what the source lacks of one that is ADOPTED.  ``ended`` has the partitions
     whose leaders have found nothing more at the source since the topic is PROMOTING, or nothing that the source lacks
-    since it is ADOPTED: (partition, the leader epoch in which that was found; in another one it says nothing).
+    since it is ADOPTED.  Each is (partition, the leader epoch in which that was found): in another one it says nothing.
     ``first_epochs`` has, since it takes writes, the leader epoch with which they began in each partition: everything of
     former epochs is the source's.  ``partings`` says of one that is, or was, ADOPTED what the source lacks:
     (partition, the offset from which on, the records that are here behind that).
