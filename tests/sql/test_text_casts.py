@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import date, datetime, time
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -73,3 +74,40 @@ def test_bytes_are_written_to_json_as_base64_and_read_again(world: World) -> Non
     ((_, records),) = world.changes.written
     assert records[0][1] == b'{"b":"aGk=","s":{"b":"aGk=","n":1},"l":["aGk=",null],"m":null}'
     assert world.ask("SELECT b, s.b AS c, l FROM bs") == [{"b": "hi", "c": "hi", "l": ["hi", None]}]
+
+
+@pytest.mark.parametrize(
+    ("kind", "texts", "cells"),
+    [
+        ("INTEGER", ["7", "+7", "-7", " 7 ", "007"], [7, 7, -7, 7, 7]),
+        ("UBIGINT", ["18446744073709551615"], [2**64 - 1]),
+        ("DOUBLE", ["1e3", ".5", "5.", "-Infinity"], [1000.0, 0.5, 5.0, float("-inf")]),
+        ("DECIMAL(10, 2)", ["1e1", "-1.5"], [Decimal("10.00"), Decimal("-1.50")]),
+        ("BOOLEAN", ["TRUE", "no", "1"], [True, False, True]),
+        ("TIMESTAMP", ["1769868000123", "2026-01-31 14:00:00.123"], [AT, AT]),
+        ("DATE", ["18718", "2021-04-01"], [date(2021, 4, 1)] * 2),
+        ("BLOB", ["hi"], [b"hi"]),
+    ],
+)
+def test_text_is_of_a_type(kind: str, texts: list[str], cells: list[Any]) -> None:
+    assert read(Format.TEXT, kind, *texts) == (cells, 0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "texts"),
+    [
+        ("INTEGER", ["0x1F", "0b1", "1_000", "5.5", "5.0", "1e3", "99999999999", ""]),
+        ("UTINYINT", ["-1", "256"]),
+        ("DOUBLE", ["1_0.5", "1d", "0x1p3", "1,5"]),
+        ("DECIMAL(10, 2)", ["1_0", "nan"]),
+        ("BOOLEAN", ["on", " true "]),
+    ],
+)
+def test_text_that_a_standing_query_takes_for_another_type_does_not_fit(kind: str, texts: list[str]) -> None:
+    assert read(Format.TEXT, kind, *texts) == ([], len(texts))
+
+
+def test_key_is_a_number_by_the_same_rule() -> None:
+    columns = [Column("k", "INTEGER", "k", is_key=True)]
+    rows, misfits = decoded(relation(Format.JSON, columns), [b"{}"] * 3, key=[b"0x1F", b"1_0", b"7"])
+    assert (rows, misfits.count) == ([{"k": 7}], 2)

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 from sqlglot import exp
 
 from pybroker.sql.parsing.column_types import parsed_type, type_of_text
-from pybroker.values.text_spellings import BASE64, COUNT, MS_PER_DAY
+from pybroker.values.text_spellings import BASE64, BOOLEAN, COUNT, DECIMAL, FLOAT, INTEGER, MS_PER_DAY
 
 _LISTS: Final = (exp.DType.ARRAY, exp.DType.LIST)
 _TIMESTAMPS: Final = (
@@ -20,6 +20,7 @@ _TIMESTAMPS: Final = (
     *(exp.DType.TIMESTAMP_S, exp.DType.TIMESTAMP_MS, exp.DType.TIMESTAMP_NS, exp.DType.DATETIME),
 )
 _BYTES: Final = (exp.DType.VARBINARY, exp.DType.BINARY, exp.DType.BLOB)
+_FLOATS: Final = (exp.DType.FLOAT, exp.DType.DOUBLE)
 # What becomes of a value of a type that has no parts; None where it stays.
 _Leaf: TypeAlias = Callable[[str, exp.DataType], str | None]
 
@@ -29,6 +30,8 @@ def read_of_text(text: str, kind: str) -> str:
     tree = parsed_type(kind)
     if (found := _of_count(text, tree)) is not None:
         return found
+    if (spelling := _spelling(tree)) is not None:
+        return f"CASE WHEN regexp_full_match({text}, '{spelling}') THEN TRY_CAST({text} AS {kind}) END"
     return _cast(text, kind)
 
 
@@ -113,6 +116,17 @@ def _cast(text: str, kind: str) -> str:
     read_as = type_of_text(kind)
     found = f"TRY_CAST({text} AS {read_as})"
     return found if read_as == kind else f"CAST({found} AS {kind})"
+
+
+def _spelling(kind: exp.DataType) -> str | None:
+    """The pattern of the texts that are of a type; None where the cast alone says it."""
+    if kind.this in exp.DataType.INTEGER_TYPES:
+        return INTEGER
+    if kind.this is exp.DType.DECIMAL:
+        return DECIMAL
+    if kind.this in _FLOATS:
+        return FLOAT
+    return BOOLEAN if kind.this is exp.DType.BOOLEAN else None
 
 
 def _literal(text: str) -> str:

@@ -12,8 +12,13 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
+    BooleanType,
     DataType,
     DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegralType,
     MapType,
     StringType,
     StructField,
@@ -22,17 +27,20 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pybroker.values.text_spellings import COUNT
+from pybroker.values.text_spellings import BOOLEAN, COUNT, DECIMAL, FLOAT, INTEGER
 from pybroker.values.timestamps import TIMESTAMP_MS_MAX
 
 _TIMES: Final = (DateType, TimestampType, TimestampNTZType)
+# What DuckDB's whole numbers are that Spark has no type of so many digits for.
+_WIDE: Final = (DecimalType(38, 0), DecimalType(20, 0))
 
 
 def of_text(text: Column, kind: DataType) -> Column:
     """A text as a type; null where it is none."""
     if isinstance(kind, _TIMES):
         return F.when(_matches(text, COUNT), _of_count(text, kind)).otherwise(text.try_cast(kind))
-    return text.try_cast(kind)
+    spelling = _spelling(kind)
+    return text.try_cast(kind) if spelling is None else F.when(_matches(text, spelling), text.try_cast(kind))
 
 
 def time_of_ms(number: Column) -> Column:
@@ -87,6 +95,17 @@ def _of_count(text: Column, kind: DataType) -> Column:
     if isinstance(kind, DateType):
         return F.date_from_unix_date(text.try_cast("int"))
     return time_of_ms(text.try_cast("bigint")).cast(kind)
+
+
+def _spelling(kind: DataType) -> str | None:
+    """The pattern of the texts that are of a type; None where the cast alone says it."""
+    if isinstance(kind, IntegralType) or kind in _WIDE:
+        return INTEGER
+    if isinstance(kind, DecimalType):
+        return DECIMAL
+    if isinstance(kind, (DoubleType, FloatType)):
+        return FLOAT
+    return BOOLEAN if isinstance(kind, BooleanType) else None
 
 
 def _matches(text: Column, pattern: str) -> Column:
