@@ -18,7 +18,7 @@ from pybroker.sql.parsing.statements import InsertValues
 from pybroker.sql.questions.engine import Engine
 from pybroker.sql.relations.catalog import PSEUDO_COLUMNS, Column, Format, Relation
 from pybroker.sql.relations.cluster_port import Written
-from pybroker.sql.relations.format_options import header_written
+from pybroker.sql.relations.format_options import check_written, header_written
 from pybroker.sql.sql_errors import SqlError, at_place, nearest
 
 _WRITTEN: Final = (Format.JSON, Format.TEXT, Format.AVRO, Format.PROTOBUF)
@@ -38,6 +38,7 @@ def records_of(engine: Engine, relation: Relation, wanted: InsertValues) -> list
     """
     if relation.format not in _WRITTEN:
         raise SqlError(f"INSERT INTO writes {', '.join(_WRITTEN)}, and {relation.name} is {relation.format}")
+    check_written(relation.options)
     columns = _columns(relation, wanted)
     for row in wanted.rows:
         if len(row.expressions) != len(columns):
