@@ -99,3 +99,43 @@ def test_json_behind_a_header_is_read_and_other_values_do_not_fit(drive: Any) ->
     values = (header_of(5) + b'{"v": 1}', b'{"v": 2}', header_of(6) + b"x", None)
     driver.pipe("s", *(Record(None, each) for each in values))
     assert [value for _, value in driver.read_pairs("t")] == [{"v": 1, "at": 0}, {"v": None, "at": 3}]
+
+
+def test_json_of_ksqldb_has_times_as_numbers_and_bytes_as_base64(drive: Any) -> None:
+    """Milliseconds and days from 1970 on; texts are read, too, and what is neither leaves its record out."""
+    kinds = {"t": "TIMESTAMP", "d": "DATE", "b": "BLOB", "s": "STRUCT(t TIMESTAMP, l DATE[], m MAP(VARCHAR, DATE))"}
+    relation = Relation("s", "s", Format.JSON, tuple(Column(name, kind, name) for name, kind in kinds.items()))
+    text = "CREATE STREAM t AS SELECT t, d, b, s.t AS u, s.l[1] AS l, s.m['x'] AS m, decode(b) AS word FROM s"
+    driver = drive(job_of(text, relation))
+    nested = {"t": 1_769_868_000_123, "l": [18_718, None], "m": {"x": 1}}
+    misfits: tuple[dict[str, Any], ...] = (
+        *({"t": 2**63 - 1}, {"t": 1.5}, {"t": True}, {"d": "x"}, {"d": 10**12}, {"b": "hi"}),
+        *({"s": {"t": "x"}}, {"s": {"l": [1, "x"]}}, {"s": {"m": {"x": []}}}),
+    )
+    piped(
+        driver,
+        *misfits,
+        {"t": 1_769_868_000_123, "d": 18_718, "b": "aGk=", "s": nested},
+        {"t": "2026-01-31T14:00:00.123Z", "d": "2021-04-01", "b": "aGk=", "s": {**nested, "l": ["2021-04-01"]}},
+        {"t": None},
+    )
+    at = "2026-01-31 14:00:00.123"
+    row = {"t": at, "d": "2021-04-01", "b": "aGk=", "u": at, "l": "2021-04-01", "m": "1970-01-02", "word": "hi"}
+    assert [value for _, value in driver.read_pairs("t")] == [row, row, dict.fromkeys(row)]
+
+
+def test_texts_are_numbers_where_a_question_takes_them_for_such(drive: Any) -> None:
+    """Spark's own casts take ``1d`` for a double, and years for dates."""
+    from pybroker.pipeline.testing import Record
+
+    kinds = {"k": "INTEGER", "n": "INTEGER", "v": "DOUBLE", "is_so": "BOOLEAN", "at": "TIMESTAMP", "d": "DATE"}
+    columns = tuple(Column(name, kind, name, name == "k") for name, kind in kinds.items())
+    driver = drive(job_of("CREATE STREAM t AS SELECT * FROM s", Relation("s", "s", Format.CSV, columns)))
+    wrong = ["0x1F,,,,", "1_000,,,,", "5.5,,,,", ",1d,,,", ",0x1p3,,,", ",1_0.5,,,", ",, true ,,"]
+    rows = [" +7 ,1.5e3,TRUE,1769868000123,18718", "-7,.5,no,2026-01-31 14:00:00.123,2021-04-01"]
+    driver.pipe("s", *(Record(b"1", each.encode()) for each in (*wrong, *rows)), Record(b"0x1F", b",,,,"))
+    same = {"at": "2026-01-31 14:00:00.123", "d": "2021-04-01"}
+    assert [value for _, value in driver.read_pairs("t")] == [
+        {"k": 1, "n": 7, "v": 1500.0, "is_so": True, **same},
+        {"k": 1, "n": -7, "v": 0.5, "is_so": False, **same},
+    ]

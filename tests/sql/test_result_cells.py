@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Iterator
 from typing import Any
 
@@ -90,3 +92,24 @@ def test_decimals_have_all_their_digits(world: World) -> None:
     world.session.settings["output"] = OutputForm.TABLE
     world.session.run("SELECT sum(x) AS s FROM (VALUES (12345678901234567.89::DECIMAL(20, 2)), (0.01)) t(x)")
     assert world.sheet.tables == [(["s"], [["12345678901234567.90"]])]
+
+
+def test_numbers_of_json_have_all_their_digits(world: World) -> None:
+    """An exponent stays, so that a short text makes no long one."""
+    document = '{"p":0.1234567890123456789,"e":1e999999999,"t":-1.5e-400,"f":0.1,"n":-0.0,"i":12345678901234567890123}'
+    world.ask(f"SELECT '{document}'::JSON AS a, ['0.12345678901234567'::JSON] AS b")
+    told = document.replace("1e999999999", "1E+999999999").replace("-1.5e-400", "-1.5E-400")
+    assert world.sheet.written.getvalue().decode() == f'{{"a":{told},"b":[0.12345678901234567]}}\n'
+    assert world.ask("SELECT '{\"a\":1e99999999999999999999}'::JSON AS a") == [{"a": '{"a":1e99999999999999999999}'}]
+
+
+def test_json_inside_of_a_list_is_written_once_in_csv_and_in_tables(world: World) -> None:
+    """A column of JSON has its text."""
+    cells = """['1'::JSON, '"x"', NULL, '{"a":0.5}'] AS a, {'j': '[1]'::JSON, 't': '[1]'} AS b, '"x"'::JSON AS c"""
+    told = ['[1, "x", null, {"a": 0.5}]', '{"j": [1], "t": "[1]"}', '"x"']
+    world.session.settings["output"] = OutputForm.TABLE
+    world.session.run(f"SELECT {cells}")
+    assert world.sheet.tables == [(["a", "b", "c"], [told])]
+    world.session.settings["output"] = OutputForm.CSV
+    world.session.run(f"SELECT {cells}")
+    assert list(csv.reader(io.StringIO(world.sheet.written.getvalue().decode()))) == [["a", "b", "c"], told]

@@ -220,6 +220,31 @@ def test_standing_query_writes_by_its_topic_s_schema_and_registers_a_new_one(
     assert plan.value.options["registry_header"] == str(registry.subjects["twice-value"][0])
 
 
+def test_subject_has_the_name_that_the_cluster_has_of_the_topic(world: World, registry: RegistryServer) -> None:
+    world.cluster.produce("orders", [b'{"id": 1}'])
+    world.cluster.produce("Twice", [])
+    world.ask("CREATE STREAM twice WITH (format='avro') AS SELECT id FROM orders")
+    assert list(registry.subjects) == ["Twice-value"]
+
+
+def test_schema_that_is_given_beside_a_registry_is_registered_where_values_are_written(
+    world: World, registry: RegistryServer, tmp_path: Path
+) -> None:
+    """Their declaration wants an id in front of each value."""
+    file = tmp_path / "first.avsc"
+    file.write_text(json.dumps(FIRST))
+    world.cluster.produce("orders", [b'{"id": 1}'])
+    own = f"format='avro', schema='{file}', schema.registry.url='{registry.url}'"
+    world.ask(f"CREATE STREAM twice WITH ({own}) AS SELECT id FROM orders")
+    plan = plan_read(json.loads(world.supervisor.configs["twice"]["plan"]))
+    assert [str(each) for each in registry.subjects["twice-value"]] == [plan.value.options["registry_header"]]
+    world.cluster.produce("read", [])
+    world.ask(f"CREATE STREAM read WITH ({own})")
+    assert "read-value" not in registry.subjects
+    for text in ("INSERT INTO read (id) VALUES (1)", "INSERT INTO read SELECT id FROM orders"):
+        assert "registry_header=ID says which schema's is written" in world.refusal(text)
+
+
 def test_a_statement_that_is_refused_leaves_the_registry_as_it_is(world: World, registry: RegistryServer) -> None:
     world.cluster.produce("orders", [b'{"id": 1}'])
     world.ask("CREATE STREAM orders WITH (format='json')")

@@ -396,3 +396,17 @@ def test_mistake_in_a_frame_is_shown_at_its_place(text: str, why: str) -> None:
 )
 def test_types_are_spark_s(kind: str, found: str) -> None:
     assert spark_type(kind) == found
+
+
+@pytest.mark.parametrize("kind", ["TIME", "STRUCT(a TIME)", "TIME[]"])
+def test_time_of_a_day_is_refused(kind: str) -> None:
+    """A column that has such a name is none."""
+    columns = (Column("t", kind, "t"), Column("time", "STRUCT(TIME BIGINT)", "time"))
+    found = created("CREATE STREAM o AS SELECT * FROM s")
+
+    def planned(*known: Column) -> SparkPlan:
+        return spark_plan("o", "STREAM", found.select, lambda _: Relation("s", "s", Format.JSON, known))
+
+    with pytest.raises(SqlError, match=r"has no TIME: t is "):
+        planned(*columns)
+    assert planned(columns[1]).sources[0].columns[0].name == "time"

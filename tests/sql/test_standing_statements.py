@@ -104,6 +104,22 @@ def test_declaration_makes_its_topic_where_partitions_are_said(world: World) -> 
     assert "PARTITIONS=1 makes one" in world.refusal("CREATE STREAM t (a INT) WITH (topic='xyz', format='json')")
 
 
+def test_declaration_whose_name_is_taken_makes_no_topic(world: World) -> None:
+    world.ask("CREATE STREAM s (a INT) WITH (topic='orders', format='json')")
+    world.ask("CREATE STREAM q AS SELECT id FROM orders")
+    there = set(world.cluster.topics())
+    for text, why in (
+        ("CREATE STREAM s (a INT) WITH (topic='made', format='json', partitions=1)", "is declared already"),
+        ("CREATE STREAM q (id INT) WITH (topic='made', format='json', partitions=1)", "is made by the query"),
+        (
+            "CREATE OR REPLACE STREAM q (id INT) WITH (topic='made', format='json', partitions=1)",
+            "is made by the query",
+        ),
+    ):
+        assert why in world.refusal(text)
+        assert set(world.cluster.topics()) == there
+
+
 def test_declarations_that_cannot_be_read_do_not_end_a_question(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(_: object) -> None:
         raise RuntimeError("not authorized")

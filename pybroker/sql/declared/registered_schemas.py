@@ -39,9 +39,9 @@ def with_registered_schema(relation: Relation) -> Relation:
 
 
 def registered(relation: Relation, given: Mapping[str, str]) -> Relation:
-    """The relation, whose schema the registry has from now on, where `with_registered_schema` has made it.
+    """The relation, whose schema the registry has from now on, where no id of it is known yet; ``SqlError``.
 
-    ``given`` are the options of the statement: a schema among them is written without an id.  Raises ``SqlError``.
+    ``given`` are the options of a declaration: a schema among them is for reading, and is not registered.
     """
     registry = registry_of(relation.options)
     if registry is None or HEADER in relation.options or "schema" in given:

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from pybroker.sql.fetching.nested_misfits import misfit_inside, pointer
 from pybroker.sql.fetching.record_columns import HEADERS, KEY, OFFSET, TIMESTAMP, TYPES, VALUE
 from pybroker.sql.fetching.short_queries import ValueDecoder, closed_connection
-from pybroker.sql.parsing.column_types import type_of_text
+from pybroker.sql.fetching.text_casts import read_of_json, read_of_text, type_in_json
 from pybroker.sql.parsing.java_patterns import read_pattern
 from pybroker.sql.relations.catalog import NO_COLUMN, PSEUDO_COLUMNS, Column, Format, Relation
 from pybroker.sql.relations.event_times import PATTERN, TimeKind, kind_of, time_column
@@ -251,19 +251,26 @@ class _JsonDecoder:
     """Objects of JSON, by one pass of DuckDB's parser; what is null then, and is there, is looked at once more."""
 
     def __init__(self, columns: Sequence[Column]) -> None:
-        read_as = (f"{_json_text(each.field)}:{_json_text(type_of_text(each.type))}" for each in columns)
+        read_as = (f"{_json_text(each.field)}:{_json_text(type_in_json(each.type))}" for each in columns)
         structure = "{" + ",".join(read_as) + "}"
-        chosen = [f"{_read_of_json(each)} AS {quoted(f'c{at}')}" for at, each in enumerate(columns)]
+        found, read = [], ["v", "j"]
+        for at, each in enumerate(columns):
+            own = f"j.{quoted(each.field)}"
+            other = read_of_json(own, each.type)
+            found.append(own if other is None else f"r{at}")
+            read += [] if other is None else [f"{other} AS r{at}"]
+        chosen = [f"{each} AS c{at}" for at, each in enumerate(found)]
         checks = [
             f"WHEN {condition} THEN {literal(f'{each.field} is no {each.type}')}"
-            for each in columns
-            for condition in _misfits_of_json(each)
+            for each, own in zip(columns, found, strict=True)
+            for condition in _misfits_of_json(each, own)
         ]
         self._statement = _Statement(
             f"SELECT {', '.join(chosen)}, CASE WHEN v IS NULL THEN NULL WHEN j IS NULL THEN 'is no JSON object' "
             f"{' '.join(checks)} END AS {_MISFIT} "
+            f"FROM (SELECT {', '.join(read)} "
             f"FROM (SELECT v, CASE WHEN json_valid(v) AND starts_with(ltrim(v, E' \\t\\r\\n'), '{{') "
-            f"THEN from_json(v, {literal(structure)}) END AS j FROM raw)"
+            f"THEN from_json(v, {literal(structure)}) END AS j FROM raw))"
         )
 
     def __call__(self, values: pa.Array) -> tuple[list[pa.Array], pa.Array]:
@@ -321,13 +328,13 @@ class _TimeReader:
     def __init__(self, column: Column, pattern: str | None) -> None:
         match kind_of(column):
             case TimeKind.NUMBER:
-                time = "make_timestamp_ms(CAST(t AS BIGINT))"
+                time = "TRY(make_timestamp_ms(CAST(t AS BIGINT)))"
             case TimeKind.TEXT if pattern is not None:
                 # DuckDB reads a zone's offset, and not the letter that stands for none.
                 read = literal(read_pattern(pattern))
                 time = f"CAST(try_strptime(regexp_replace(t, 'Z$', '+00'), {read}) AS TIMESTAMP)"
             case _:
-                time = _read_of_text("t", "TIMESTAMP")
+                time = "CAST(TRY_CAST(t AS TIMESTAMPTZ) AS TIMESTAMP)"
         wrong = f"concat({literal(f'{column.name} is no time: ')}, coalesce(CAST(t AS VARCHAR), 'null'))"
         self._statement = _Statement(
             f"SELECT coalesce({time}, CASE WHEN none THEN own END) AS at, "
@@ -348,9 +355,9 @@ class _Casting:
         self._columns = columns
         self._is_text = all(column.type in ("TEXT", "VARCHAR") for column in columns)
         names = [f"c{at}" for at in range(len(columns))]
-        casts = [f"{_read_of_text(name, each.type)} AS {name}" for name, each in zip(names, columns, strict=True)]
+        casts = [f"{read_of_text(name, each.type)} AS {name}" for name, each in zip(names, columns, strict=True)]
         checks = [
-            f"WHEN {name} IS NOT NULL AND {_read_of_text(name, each.type)} IS NULL "
+            f"WHEN {name} IS NOT NULL AND {read_of_text(name, each.type)} IS NULL "
             f"THEN {literal(f'{each.name} is no {each.type}')}"
             for name, each in zip(names, columns, strict=True)
         ]
@@ -381,22 +388,12 @@ def literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _read_of_json(column: Column) -> str:
-    """A field of what the parser has read, as its column's type."""
-    found = f"j.{quoted(column.field)}"
-    return found if type_of_text(column.type) == column.type else f"CAST({found} AS {column.type})"
+def _misfits_of_json(column: Column, found: str) -> Iterator[str]:
+    """The conditions under which a field of JSON is not of its column's type: itself, or something inside of it.
 
-
-def _read_of_text(name: str, kind: str) -> str:
-    """A text as a type; null where it is none."""
-    read_as = type_of_text(kind)
-    found = f"TRY_CAST({name} AS {read_as})"
-    return found if read_as == kind else f"CAST({found} AS {kind})"
-
-
-def _misfits_of_json(column: Column) -> Iterator[str]:
-    """The conditions under which a field of JSON is not of its column's type: itself, or something inside of it."""
-    found, place = f"j.{quoted(column.field)}", literal(pointer(column.field))
+    ``found`` is SQL: the field as it is read.
+    """
+    place = literal(pointer(column.field))
     yield f"{found} IS NULL AND coalesce(json_type(v, {place}), 'NULL') <> 'NULL'"
     if (inside := misfit_inside(found, "v", column.field, column.type)) is not None:
         yield inside

@@ -31,6 +31,9 @@ def create(context: Context, wanted: Create) -> None:
     if there is not None and wanted.if_not_exists:
         context.remark(f"{kind} {there.name} is there")
         return
+    topic = by_own_names(wanted.options).get("topic", wanted.name)
+    # Before a topic is made: a declaration of another topic is not the same.
+    check_free(there, replaces=wanted.replaces or (there is not None and there.topic.lower() == topic.lower()))
     relation = declarations.relation_of(context.cluster, context.changes, wanted, context.settings.get(REGISTRY))
     is_same = there is not None and any(map(there.says_as, (relation, as_kept(relation))))
     check_free(there, replaces=wanted.replaces or is_same)

@@ -22,8 +22,8 @@ from pybroker.sql.parsing.queries import table_references
 from pybroker.sql.parsing.standing_selects import StandingSelect
 from pybroker.sql.parsing.statements import Control, CreateAs, Drop, ExplainStanding, InsertSelect, ShowQueries, Verb
 from pybroker.sql.relations import event_times
-from pybroker.sql.relations.catalog import KEY, Column, Relation
-from pybroker.sql.relations.format_options import FULL_NAME, REGISTRY, SCHEMA_ID, by_own_names
+from pybroker.sql.relations.catalog import KEY, Column, Relation, topic_named
+from pybroker.sql.relations.format_options import FULL_NAME, REGISTRY, SCHEMA_ID, by_own_names, check_written
 from pybroker.sql.sql_errors import Interrupted, SqlError, nearest
 from pybroker.sql.standing.former_rows import delete_rows, ends_of, has_records
 from pybroker.sql.standing.hosted_queries import HostedQueries, HostedQuery
@@ -58,11 +58,11 @@ def create_as(context: Context, wanted: CreateAs) -> None:
         return
     options = _with_registry(context, _options(wanted))
     planned = _planned(context, wanted.name, wanted.kind, wanted.select)
-    relation = _written(wanted, options, planned)
+    relation = _written(context, wanted, options, planned)
     former = there if there is not None and there.query is not None and wanted.replaces else None
     if former is None:
         check_free(there, replaces=wanted.replaces)
-    relation = _with_topic(context, registered(relation, options), options, planned, is_new=former is None)
+    relation = _with_topic(context, registered(relation, {}), options, planned, is_new=former is None)
     hosted, is_same = None, False
     if former is not None:
         hosted = next((each for each in queries.all() if each.name == former.query), None)
@@ -188,7 +188,7 @@ def explain_standing(context: Context, wanted: ExplainStanding) -> None:
     if isinstance(statement, CreateAs):
         planned = _planned(context, statement.name, statement.kind, statement.select)
         options = _with_registry(context, _options(statement))
-        relation = _written(statement, options, planned)
+        relation = _written(context, statement, options, planned)
         plan = replace(planned.plan, value=written_value(relation))
     else:
         relation = context.relation(statement.name, statement.select.text, statement.start)
@@ -305,9 +305,13 @@ def _make_topic(context: Context, topic: str, kind: str, options: dict[str, str]
     return made_topic(context.cluster, context.wanted_changes(), topic, options, settings)
 
 
-def _written(wanted: CreateAs, options: dict[str, str], planned: _Planned) -> Relation:
-    """What a query makes: its columns, and the schema by which they are written, which may not be registered yet."""
+def _written(context: Context, wanted: CreateAs, options: dict[str, str], planned: _Planned) -> Relation:
+    """What a query makes: its columns, and the schema by which they are written, which may not be registered yet.
+
+    The subject of a schema has the name that the cluster has of the topic.
+    """
     topic, kind = options.get("topic", wanted.name), format_of(options)
+    topic = topic_named(topic, context.cluster.topics()) or topic
     made = Relation(wanted.name, topic, kind, planned.columns, True, wanted.kind, {}, wanted.name)
     found = written_relation(made, options, planned.plan.key)
     own: dict[str, str] = {name: options[name] for name in event_times.OPTIONS if name in options}
@@ -334,6 +338,7 @@ def _into(relation: Relation, planned: _Planned) -> SparkPlan:
     if not relation.is_declared:
         return plan
     check_fits(relation, columns, plan.key)
+    check_written(relation.options)
     return replace(plan, value=written_value(relation))
 
 

@@ -12,12 +12,13 @@ from typing import Any, Final
 from sqlglot import exp
 
 from pybroker.sql.fetching.relation_decoding import literal, quoted
+from pybroker.sql.fetching.text_casts import written_as_json
 from pybroker.sql.parsing.column_types import parsed_type, type_of_text
 from pybroker.sql.parsing.statements import InsertValues
 from pybroker.sql.questions.engine import Engine
 from pybroker.sql.relations.catalog import PSEUDO_COLUMNS, Column, Format, Relation
 from pybroker.sql.relations.cluster_port import Written
-from pybroker.sql.relations.format_options import header_written
+from pybroker.sql.relations.format_options import check_written, header_written
 from pybroker.sql.sql_errors import SqlError, at_place, nearest
 
 _WRITTEN: Final = (Format.JSON, Format.TEXT, Format.AVRO, Format.PROTOBUF)
@@ -37,6 +38,7 @@ def records_of(engine: Engine, relation: Relation, wanted: InsertValues) -> list
     """
     if relation.format not in _WRITTEN:
         raise SqlError(f"INSERT INTO writes {', '.join(_WRITTEN)}, and {relation.name} is {relation.format}")
+    check_written(relation.options)
     columns = _columns(relation, wanted)
     for row in wanted.rows:
         if len(row.expressions) != len(columns):
@@ -133,5 +135,7 @@ def _value(relation: Relation, fields: Sequence[tuple[str, Column]]) -> str:
         return "NULL"
     if relation.format is Format.TEXT:
         return f"CAST({fields[0][0]} AS VARCHAR)"
-    row = f"struct_pack({', '.join(f'{quoted(each.field)} := {at}' for at, each in fields)})"
-    return f"CAST(to_json({row}) AS VARCHAR)" if relation.format is Format.JSON else row
+    is_json = relation.format is Format.JSON
+    cells = [(quoted(each.field), written_as_json(at, each.type) if is_json else at) for at, each in fields]
+    row = f"struct_pack({', '.join(f'{name} := {cell}' for name, cell in cells)})"
+    return f"CAST(to_json({row}) AS VARCHAR)" if is_json else row

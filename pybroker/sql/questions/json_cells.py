@@ -1,12 +1,15 @@
 """Cells that have JSON, which DuckDB has a type for, and Arrow has as text.
 
-Owns how a result's columns say that they have it, and how their cells are read where rows are printed as JSON.  Pure.
+Owns how a result's columns say that they have it, and how their cells are read where rows are printed as JSON.  A
+number keeps its digits.  Pure.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from functools import partial
 from typing import Any, Final
 
@@ -63,6 +66,12 @@ def _fields(readers: Mapping[str, Reader], cell: dict[str, Any] | None) -> dict[
 def _document(text: str | None) -> Any:
     """What a text of JSON says; the text where it is too deep for Python."""
     try:
-        return None if text is None else json.loads(text)
-    except (ValueError, RecursionError):
+        return None if text is None else json.loads(text, parse_float=_fraction)
+    except (ValueError, RecursionError, ArithmeticError):
         return text
+
+
+def _fraction(text: str) -> float | Decimal:
+    """The number as Python's floats have it; a decimal where one of these is another number."""
+    found, exact = float(text), Decimal(text)
+    return found if math.isfinite(found) and Decimal(repr(found)) == exact else exact

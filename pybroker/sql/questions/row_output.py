@@ -25,6 +25,8 @@ Reader: TypeAlias = Callable[[Any], Any]
 _WITH_QUOTES: Final = re.compile(r'[",\r\n]')
 # So many rows are one table on a terminal, whose columns are as wide as these need.
 _ROWS_PER_TABLE: Final = 1_000
+# So many digits no decimal of DuckDB has; a number of JSON with an exponent may stand for any.
+_DIGITS_AT_MOST: Final = 100
 
 
 class OutputForm(StrEnum):
@@ -71,7 +73,8 @@ class RowPrinter:
     ) -> None:
         """``as_they_come``: each row is shown at once, so that a table's columns have no common width.
 
-        ``json_inside`` reads the texts of JSON in a column, by its place: within JSON they are no texts.
+        ``json_inside`` reads the texts of JSON in a column, by its place: within JSON they are no texts.  A cell of CSV
+        or of a table is JSON where it has parts, and a text of JSON is one as it stands.
         """
         self.count = 0
         self._sheet = sheet
@@ -92,9 +95,9 @@ class RowPrinter:
         if self._form is OutputForm.JSON:
             self._sheet.text("".join(json_line(self._columns, self._documents(row)) for row in rows))
         elif self._form is OutputForm.CSV:
-            self._csv([[csv_cell(cell) for cell in row] for row in rows])
+            self._csv([[csv_cell(cell) for cell in self._documents(row)] for row in rows])
         else:
-            self._waiting += [[table_cell(cell) for cell in row] for row in rows]
+            self._waiting += [[table_cell(cell) for cell in self._documents(row)] for row in rows]
             if self._at_once or len(self._waiting) >= _ROWS_PER_TABLE:
                 self._tabulate()
         self._sheet.flush()
@@ -102,7 +105,11 @@ class RowPrinter:
     def _documents(self, row: Sequence[Any]) -> Sequence[Any]:
         if not self._json_inside:
             return row
-        return [self._json_inside[at](cell) if at in self._json_inside else cell for at, cell in enumerate(row)]
+        readers, is_json = self._json_inside, self._form is OutputForm.JSON
+        return [
+            readers[at](cell) if at in readers and (is_json or not isinstance(cell, str)) else cell
+            for at, cell in enumerate(row)
+        ]
 
     def end(self) -> None:
         """Print what waits; a query without a row has its heading."""
@@ -185,7 +192,7 @@ def csv_cell(value: Any) -> object:
     if isinstance(found, bool):
         return str(found).lower()
     if isinstance(found, Decimal):
-        return format(found, "f")
+        return _digits(found)
     return _json(found) if isinstance(found, (dict, list)) else found
 
 
@@ -195,11 +202,16 @@ def _json(document: Any, comma: str = ", ", colon: str = ": ") -> str:
         return json.dumps(document, ensure_ascii=False, separators=(comma, colon))
     except TypeError:  # a decimal is inside
         if isinstance(document, Decimal):
-            return format(document, "f")
+            return _digits(document)
         if isinstance(document, dict):
             fields = (f"{_json(name)}{colon}{_json(each, comma, colon)}" for name, each in document.items())
             return f"{{{comma.join(fields)}}}"
         return f"[{comma.join(_json(each, comma, colon) for each in document)}]"
+
+
+def _digits(number: Decimal) -> str:
+    """All digits of a number; one of JSON that stands for many zeros keeps its exponent."""
+    return format(number, "f") if abs(number.adjusted()) < _DIGITS_AT_MOST else str(number)
 
 
 def _csv_field(cell: object) -> str:

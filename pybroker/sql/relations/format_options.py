@@ -91,6 +91,12 @@ def header_written(options: Mapping[str, str], indexes: tuple[int, ...] = ()) ->
     return header_of(found.schema_id, indexes)
 
 
+def check_written(options: Mapping[str, str]) -> None:
+    """``SqlError`` where a value would be written without a header that its own declaration wants."""
+    if REGISTRY in options and registry_header(options) is None:
+        raise SqlError(f"values have a registry's header, and {HEADER}=ID says which schema's is written")
+
+
 def registry_of(options: Mapping[str, str]) -> SchemaRegistry | None:
     """The schema registry that the options name; ``SqlError`` for what is no address."""
     url = options.get(REGISTRY)

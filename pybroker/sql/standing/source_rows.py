@@ -10,20 +10,20 @@ from collections.abc import Iterator
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, IntegralType, _parse_datatype_string
+from pyspark.sql.types import DataType, IntegralType, StructField, StructType, _parse_datatype_string
 
 from pybroker.pipeline.converters.avro import avro_behind
 from pybroker.pipeline.converters.csv_lines import csv_of
 from pybroker.pipeline.converters.decoding import ERROR_SUFFIX, Decoder, decode, readable
 from pybroker.pipeline.converters.json_values import json_of, raw, text
 from pybroker.pipeline.converters.protobuf import protobuf_behind
-from pybroker.pipeline.spark_names import spark_name
 from pybroker.sql.relations.catalog import PSEUDO_COLUMNS, Format
 from pybroker.sql.relations.catalog import Column as PlanColumn
 from pybroker.sql.relations.event_times import PATTERN, TimeKind, kind_of, time_column
 from pybroker.sql.relations.format_options import descriptors, header_read, registry_header, registry_of
 from pybroker.sql.standing.left_out import counted, stopped_by_one
 from pybroker.sql.standing.standing_plans import WIDTH, SourcePlan, TableJoin
+from pybroker.sql.standing.text_types import has_misfit, of_json, of_text, time_of_ms, type_in_json
 from pybroker.values.registry_header import HEADER_BYTES
 
 
@@ -70,7 +70,7 @@ def _time(source: SourcePlan, column: PlanColumn) -> Column:
     found, pattern = _column(source, column.name), source.options.get(PATTERN)
     match kind_of(column):
         case TimeKind.NUMBER:
-            return F.timestamp_millis(found)
+            return time_of_ms(found)
         case TimeKind.TEXT if pattern is not None:
             return F.try_to_timestamp(found, F.lit(pattern))
         case _:
@@ -78,13 +78,21 @@ def _time(source: SourcePlan, column: PlanColumn) -> Column:
 
 
 def _wrong_texts(source: SourcePlan) -> Iterator[Column]:
-    """For each column that is made of a text, why that is none of its type; null where it is one."""
+    """For each column that is made of a text, or has some in JSON, why one is none of its type; null where all are."""
     for column in source.columns:
         text = _text_of(source, column)
         if text is not None:
             what = "key" if column.is_key else f"value: {column.name}"
             said = F.concat(F.lit(f"{what}: "), text, F.lit(f" is no {column.type}"))
-            yield F.when(text.isNotNull() & text.try_cast(column.type).isNull(), said)
+            yield F.when(text.isNotNull() & of_text(text, _kind(column)).isNull(), said)
+        elif source.format is Format.JSON and column.field:
+            wrong = has_misfit(F.col("value").getField(column.field), _kind(column))
+            if wrong is not None:
+                yield F.when(wrong, F.lit(f"value: {column.name} is no {column.type}"))
+
+
+def _kind(column: PlanColumn) -> DataType:
+    return _parse_datatype_string(column.type)
 
 
 def _text_of(source: SourcePlan, column: PlanColumn) -> Column | None:
@@ -124,9 +132,11 @@ def _column(source: SourcePlan, name: str) -> Column:
     if name in PSEUDO_COLUMNS and not column.field:
         return F.col(name.removeprefix("_"))
     if (text := _text_of(source, column)) is not None:
-        return text.try_cast(column.type)
+        return of_text(text, _kind(column))
     if source.format is Format.BYTES:
         return F.col("value").cast(column.type)
+    if source.format is Format.JSON:
+        return of_json(F.col("value").getField(column.field), _kind(column))
     return F.col("value").getField(column.field).cast(column.type)
 
 
@@ -134,7 +144,7 @@ def _decoder(source: SourcePlan) -> Decoder:
     of_value = [each for each in source.columns if each.field and not each.is_key]
     match source.format:
         case Format.JSON:
-            fields = ", ".join(f"{spark_name(each.field)} {each.type}" for each in of_value)
+            fields = StructType([StructField(each.field, type_in_json(_kind(each))) for each in of_value])
             return _behind_header(json_of(fields), source) if of_value else raw()
         case Format.CSV:
             return csv_of(int(source.options[WIDTH]), source.options.get("delimiter", ","))

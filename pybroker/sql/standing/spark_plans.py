@@ -14,6 +14,7 @@ from sqlglot import exp
 
 from pybroker.sql.parsing import duckdb_functions, ksql_functions
 from pybroker.sql.parsing.aggregates import keep_words
+from pybroker.sql.parsing.column_types import parsed_type
 from pybroker.sql.parsing.queries import (
     TableReference,
     exclude_pseudo_columns,
@@ -165,6 +166,9 @@ def _source(
     time = time_column(relation.columns, relation.options)
     if time is not None and time not in used:
         used = [*used, time]
+    for each in used:
+        if any(part.this is exp.DType.TIME for part in parsed_type(each.type).find_all(exp.DataType)):
+            raise SqlError(f"Spark, which runs standing queries, has no TIME: {each.name} is {each.type}")
     options, fields = dict(relation.options), {each.name: each.field for each in used}
     if relation.format is Format.CSV:
         of_value = [each.name for each in relation.columns if not each.is_key]
