@@ -292,7 +292,7 @@ class MirroredPartition(FollowedPartition):
     def parts_before(self, source_start: int) -> bool:
         """The source's log begins at ``source_start``: whether that is behind all that is here.
 
-        Then it lacks all of that, whoever wrote it, which the controller hears.
+        Then it lacks all of that, also what is its own, and the controller hears so.
         """
         log = self.log
         count = log.log_end_offset - log.log_start_offset
