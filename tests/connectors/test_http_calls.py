@@ -200,6 +200,12 @@ class Listener:
         ("http://h:99999/", "names no host, or a port"),
         ("http://h/a b", "characters that no URL has"),
         ("http://h/é", "characters that no URL has"),
+        ("http://h/?max_tokens=5&sort_key=a", None),
+        ("http://h/?api_key=${file:/p?q:key}&sig=${env:SIG}", None),
+        ("http://h/?api_key=hunter2", "the value of api_key must be named by a config provider"),
+        ("http://h/?a=b&key=hunter2", "the value of key must be named"),
+        ("http://h/?a=b;api%5Fkey=hunter2", "must be named by a config provider"),
+        ("http://h/?access_token=hunter2#x", "the value of access_token must be named"),
         ("http://user@h/", "http.authorization has the login"),
         ("http://user:${file:/p:word}@h/", "http.authorization has the login"),
     ],
@@ -207,3 +213,4 @@ class Listener:
 def test_a_url_that_cannot_be_asked_is_refused_where_it_is_declared(url: str, told: str | None) -> None:
     found = check_http(url)
     assert found is None if told is None else told in str(found)
+    assert "hunter2" not in str(found)
