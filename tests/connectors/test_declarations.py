@@ -340,6 +340,9 @@ def test_a_configuration_of_debezium_is_taken_as_it_is(name: str) -> None:
         ("database.password", "secret"),
         ("database.sslpassword", "secret"),
         ("schema.history.internal.producer.sasl.jaas.config", "secret"),
+        ("signal.consumer.ssl.keystore.key", "secret"),
+        ("signal.consumer.ssl.keystore.chain", "-----BEGIN PRIVATE KEY-----secret"),
+        ("signal.url", "https://h/?sig=secret"),
         ("value.converter", "org.apache.kafka.connect.storage.StringConverter"),
         ("topic", "orders"),
         ("topic.creation.default.partitions", "1"),
@@ -352,7 +355,7 @@ def test_a_configuration_of_debezium_is_taken_as_it_is(name: str) -> None:
 def test_what_debezium_cannot_have_here_is_refused_and_no_secret_is_repeated(key: str, text: str) -> None:
     errors = errors_of({**DEBEZIUM, key: text})
     assert list(errors) == [key]
-    assert f"Invalid value {text}" not in errors[key][0] or text != "secret"
+    assert "secret" not in text or text not in errors[key][0].replace("a secret must", "it must")
 
 
 def test_what_debezium_needs_and_what_it_does_not_know_are_told_apart() -> None:

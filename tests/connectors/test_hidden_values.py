@@ -6,9 +6,9 @@ import logging
 
 import pytest
 
-from pybroker.connectors.declared import config_keys
 from pybroker.connectors.declared.config_keys import Key, KeyType
 from pybroker.connectors.declared.plugin_kinds import kind_named
+from pybroker.connectors.declared.secret_texts import hidden as shown
 from pybroker.connectors.state.hidden_values import HiddenValues
 from pybroker.connectors.state.worker_settings import Found
 
@@ -90,4 +90,58 @@ def test_lines_of_the_log_and_tracebacks_have_no_value(caplog: pytest.LogCapture
 def test_a_url_with_a_user_is_not_quoted(url: str, is_shown: bool) -> None:
     (told,) = Key("url", KeyType.STRING, "", check=lambda _: "it is none").errors(url)
     assert told == f"Invalid value {url if is_shown else '[hidden]'} for configuration url: it is none"
-    assert config_keys.hidden("other.url", url) == (url if is_shown else "[hidden]")
+    assert shown("other.url", url) == (url if is_shown else "[hidden]")
+
+
+PRIVATE_KEY = "-----BEGIN PRIVATE KEY-----\nhunter2"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("value.converter.basic.auth.user.info", "u:hunter2"),
+        ("consumer.override.ssl.keystore.key", "hunter2"),
+        ("azblob.account.key", "hunter2"),
+        ("some.api.key", "hunter2"),
+        ("some.apikey", "hunter2"),
+        ("aws.access.key", "hunter2"),
+        ("gcs.credentials.json", "hunter2"),
+        ("connection.pwd", "hunter2"),
+        ("mail.pass", "hunter2"),
+        ("key.passphrase", "hunter2"),
+        ("http.headers.authorization", "hunter2"),
+        ("transforms.mask.secret", "hunter2"),
+        ("certificates", PRIVATE_KEY),
+        ("certificates", PRIVATE_KEY.replace("PRIVATE", "ENCRYPTED PRIVATE")),
+        ("other.url", "https://h/x?api_key=hunter2"),
+        ("other.url", "https://h/x?page=1&api%5Fkey=hunter2"),
+        ("other.url", "https://h/x?key=hunter2"),
+        ("other.url", "https://h/x?X-Amz-Signature=hunter2"),
+        ("other.urls", "https://a,https://u:hunter2@h"),
+    ],
+)
+def test_key_that_is_not_known_here_is_a_secret_by_its_name_or_its_value(name: str, text: str) -> None:
+    assert shown(name, text) == "[hidden]"
+    assert shown(name, "${file:/p:k}") == "${file:/p:k}"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("value.converter.basic.auth.credentials.source", "USER_INFO"),
+        ("message.key.columns", "a:b"),
+        ("ssl.keystore.location", "/k.pem"),
+        ("transforms.maskTokens.type", "org.example.Mask"),
+        ("ssl.truststore.certificates", "-----BEGIN CERTIFICATE-----"),
+        ("compass", "north"),
+        ("other.url", "https://h/x?sort_key=a&page=1"),
+        ("other.url", "https://h/x?api_key=${file:/p:k}&page=1"),
+        ("other.url", "mongodb://ann:${file:/p:k}@h"),
+    ],
+)
+def test_what_is_no_secret_is_shown(name: str, text: str) -> None:
+    assert shown(name, text) == text
+
+
+def test_key_of_a_url_that_a_reference_has_found_is_replaced() -> None:
+    assert hidden(url="https://h/x?key=wonder7land").told("no such key: wonder7land") == "no such key: ${file:/s:url}"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gzip
+import ssl
 import threading
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from pybroker.connectors.declared.plugin_kinds import kind_named
 from pybroker.connectors.kinds import http_calls
 from pybroker.connectors.kinds.connector_runs import Work
 from pybroker.connectors.kinds.http_calls import Away, CallRefused, ServerGone, body_of, waited_for
+from tests.certificates import Authority
 
 TIMEOUT_S = 30.0
 
@@ -24,7 +27,7 @@ TIMEOUT_S = 30.0
 class Answers:
     """A server that gives one answer."""
 
-    def __init__(self) -> None:
+    def __init__(self, certificate: Path | None = None) -> None:
         self.code, self.body = 200, b"{}"
         self.headers: dict[str, str] = {}
         world = self
@@ -41,9 +44,16 @@ class Answers:
                 pass
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        if certificate is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            # Each connection's thread shakes hands, so that a client that does not trust it ends no server.
+            self._server.socket = context.wrap_socket(
+                self._server.socket, server_side=True, do_handshake_on_connect=False
+            )
         self._thread = threading.Thread(target=self._server.serve_forever)
         self._thread.start()
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self.url = f"http{'s' if certificate else ''}://127.0.0.1:{self._server.server_address[1]}"
 
     def close(self) -> None:
         self._server.shutdown()
@@ -148,6 +158,21 @@ def test_an_answer_that_is_packed_is_refused_and_not_unpacked(answers: Answers) 
         asked(answers, body=gzip.compress(b"{}"), headers={"Content-Encoding": "gzip"})
 
 
+def test_certificate_that_is_not_trusted_is_refused_and_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = Authority(tmp_path)
+    server = Answers(authority.pem("server"))
+    monkeypatch.setattr(server._server, "handle_error", lambda *_: None)
+    try:
+        with pytest.raises(CallRefused, match=r"^has a certificate that is not trusted: [a-z -]*certificate"):
+            body_of(server.url, {}, TIMEOUT_S)
+        monkeypatch.setenv("SSL_CERT_FILE", str(authority.ca))
+        assert body_of(server.url, {}, TIMEOUT_S) == b"{}"
+    finally:
+        server.close()
+
+
 @pytest.mark.parametrize(
     ("url", "headers"),
     [
@@ -200,6 +225,12 @@ class Listener:
         ("http://h:99999/", "names no host, or a port"),
         ("http://h/a b", "characters that no URL has"),
         ("http://h/é", "characters that no URL has"),
+        ("http://h/?max_tokens=5&sort_key=a", None),
+        ("http://h/?api_key=${file:/p?q:key}&sig=${env:SIG}", None),
+        ("http://h/?api_key=hunter2", "the value of api_key must be named by a config provider"),
+        ("http://h/?a=b&key=hunter2", "the value of key must be named"),
+        ("http://h/?a=b;api%5Fkey=hunter2", "must be named by a config provider"),
+        ("http://h/?access_token=hunter2#x", "the value of access_token must be named"),
         ("http://user@h/", "http.authorization has the login"),
         ("http://user:${file:/p:word}@h/", "http.authorization has the login"),
     ],
@@ -207,3 +238,4 @@ class Listener:
 def test_a_url_that_cannot_be_asked_is_refused_where_it_is_declared(url: str, told: str | None) -> None:
     found = check_http(url)
     assert found is None if told is None else told in str(found)
+    assert "hunter2" not in str(found)

@@ -56,3 +56,12 @@ def test_new_rows_are_asked_for_in_order_and_those_of_one_value_together() -> No
     assert "source.\"at\" < (now() AT TIME ZONE 'UTC') - interval '500 milliseconds'" in text
     assert 'ORDER BY source."at", source."id" FETCH FIRST 10 ROWS WITH TIES' in text
     assert " > " not in rows_query('"t"', ["id"], [], 10, "")
+
+
+@pytest.mark.parametrize("query", ["SELECT id FROM t;", " SELECT id FROM t ; ;\n", "SELECT id FROM t -- all"])
+def test_query_that_ends_with_a_semicolon_or_a_comment_stands_inside_of_another_one(query: str) -> None:
+    from pybroker.connectors.kinds.jdbc_source import nested
+
+    lines = nested(query).split("\n")
+    assert lines[-1] == ")"
+    assert lines[0].rstrip() in ("(SELECT id FROM t", "(SELECT id FROM t -- all")

@@ -497,6 +497,21 @@ def test_a_secret_that_connect_left_in_the_topic_is_not_told(world: World, ask: 
     assert ask("GET", "/connectors/s")[1]["config"]["connection.password"] == "[hidden]"
 
 
+def test_a_secret_in_a_url_is_told_by_no_reply(world: World, ask: Ask) -> None:
+    """Also of a connector that was made before such a URL was refused."""
+    url = "https://h/x?api_key=hunter2"
+    config = {"name": "s", "connector.class": "HttpSource", "topic": "t", "url": url}
+    replies = [
+        ask("PUT", "/connector-plugins/HttpSource/config/validate", config),
+        ask("POST", "/connectors", {"name": "s", "config": config}),
+    ]
+    world.topics.known.configs["s"] = {**config, "consumer.override.sasl.jaas.config": "hunter2"}
+    replies.append(ask("GET", "/connectors/s/config"))
+    assert [code for code, _ in replies] == [200, 400, 200]
+    assert replies[2][1]["url"] == "[hidden]"
+    assert "hunter2" not in json.dumps(replies)
+
+
 @pytest.mark.parametrize("kind", ["org.example.SomeSink", "io.debezium.connector.postgresql.PostgresConnector"])
 def test_secrets_of_a_class_of_connects_are_known_by_their_names_and_urls(world: World, ask: Ask, kind: str) -> None:
     told = {

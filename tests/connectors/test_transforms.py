@@ -61,6 +61,10 @@ def columns(**settings: str) -> list[str]:
             {"type": "RegexRouter", "regex": "a-(.*)", "replacement": "b-$1"},
             ["`id`", "`name`", "`amount`", "regexp_replace(`_topic`, '^(?:a-(.*))$', 'b-$1') AS `_topic`"],
         ),
+        (
+            {"type": "RegexRouter", "regex": "(?<db>.*)-(?<=-)b", "replacement": "${db}"},
+            ["`id`", "`name`", "`amount`", "regexp_replace(`_topic`, '^(?:(?<db>.*)-(?<=-)b)$', '${db}') AS `_topic`"],
+        ),
     ],
 )
 def test_a_transform_is_a_list_of_expressions(settings: dict[str, str], expected: list[str]) -> None:

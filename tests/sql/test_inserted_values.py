@@ -73,3 +73,34 @@ def test_time_with_a_zone_is_written_as_that_time_in_utc(world: World) -> None:
     world.ask("CREATE STREAM u (at TIMESTAMP) WITH (topic='u', format='json', partitions=1)")
     world.ask("INSERT INTO u (at, _timestamp) VALUES ('2026-01-31 14:00+02', '2026-01-31T13:00:00+01:00')")
     assert world.ask("SELECT at, _timestamp FROM u") == [dict.fromkeys(("at", "_timestamp"), "2026-01-31 12:00:00.000")]
+
+
+KEYED = "ks (id INT, who VARCHAR) WITH (topic='ks', format='json', partitions=1, key='who')"
+
+
+@pytest.mark.parametrize("kind", ["STREAM", "TABLE"])
+def test_key_is_the_text_of_the_column_that_the_declaration_names(world: World, kind: str) -> None:
+    world.ask(f"CREATE {kind} {KEYED}")
+    world.ask("INSERT INTO ks VALUES (1, 'ada'), (2, 'bob'); INSERT INTO ks (_key, id, who) VALUES ('eve', 3, 'eve')")
+    rows = [{"_key": "ada", "id": 1}, {"_key": "bob", "id": 2}, {"_key": "eve", "id": 3}]
+    assert world.ask("SELECT _key, id FROM ks ORDER BY id") == rows
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "INSERT INTO ks (_key, id, who) VALUES ('ada', 2, 'bob')",
+        "INSERT INTO ks (_key, id, who) VALUES ('ada', 2, NULL)",
+        "INSERT INTO ks (_key, id) VALUES ('ada', 2)",
+    ],
+)
+def test_key_that_is_another_one_than_the_column_that_the_declaration_names_is_refused(world: World, text: str) -> None:
+    world.ask(f"CREATE STREAM {KEYED}")
+    world.changes.written.clear()
+    assert "the key of ks is the text of who, and _key says another one" in world.refusal(text)
+    assert world.changes.written == []
+
+
+def test_row_of_a_table_without_a_value_of_the_column_that_is_its_key_is_refused(world: World) -> None:
+    world.ask(f"CREATE TABLE {KEYED}")
+    assert "a row of the table ks has a key" in world.refusal("INSERT INTO ks (id) VALUES (1)")

@@ -212,6 +212,7 @@ def test_messages_of_protobuf_are_read_by_their_descriptors(tmp_path: Path) -> N
         (Format.AVRO, {"schema": "/nowhere/a.avsc"}, "No such file"),
         (Format.AVRO, {"schema": "{}"}, "no schema of Avro's"),
         (Format.AVRO, {"schema": '"long"', "registry_header": "perhaps"}, "registry_header is true, false or the id"),
+        (Format.AVRO, {"schema": '"long"', "registry_header": "²"}, "registry_header is true, false or the id"),
     ],
 )
 def test_schema_that_is_none_is_refused(form: Format, options: dict[str, str], told: str) -> None:

@@ -291,6 +291,7 @@ def test_empty_topic_has_no_rows(world: World) -> None:
         ("CREATE STREAM o WITH (topic='orders', format='csv')", "CSV has no names of columns; declare them"),
         ("CREATE STREAM o WITH (topic='orders', partitions=3)", "the topic orders has 2 partitions, not 3"),
         ("CREATE STREAM o WITH (topic='new', format='json', partitions=3)", "this session makes no topics"),
+        ("CREATE STREAM o WITH (topic='new', partitions='²')", "partitions is a number from 1 on, not ²"),
         ("CREATE STREAM o (a INT, A INT) WITH (topic='orders')", "o: the column A is declared twice"),
         ("CREATE STREAM o WITH (topic='orders', kafka_topic='empty')", "topic is given twice"),
         (

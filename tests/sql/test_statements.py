@@ -83,6 +83,13 @@ def test_declaration_has_columns_types_keys_and_options() -> None:
     assert found.options == {"kafka_topic": "orders.v1", "value_format": "JSON"}
 
 
+def test_fields_of_a_struct_may_have_names_in_backticks() -> None:
+    found = one("CREATE STREAM s (v STRUCT<a INT, `B c` STRING, `d\"e` INT>, e ENUM('`x`')) WITH (topic='t')")
+    assert isinstance(found, Create)
+    kinds = ['STRUCT(a INTEGER, "B c" VARCHAR, "d""e" INTEGER)', "ENUM('`x`')"]
+    assert [each.type for each in found.columns] == kinds
+
+
 def test_table_has_a_primary_key_and_may_be_there_already() -> None:
     found = one("CREATE TABLE IF NOT EXISTS users (id BIGINT PRIMARY KEY, name STRING) WITH (topic='users')")
     assert isinstance(found, Create)

@@ -116,3 +116,16 @@ def test_explain_says_where_a_tail_begins_and_that_it_has_no_end(world: World) -
     assert [(each["from"], each["to"]) for each in found] == [(3, None)]
     found = world.ask(f"{EARLIEST} EXPLAIN SELECT id FROM orders EMIT CHANGES")
     assert [(each["from"], each["to"]) for each in found] == [(0, None)]
+
+
+TABLE = "CREATE TABLE cities (who VARCHAR PRIMARY KEY, n INT) WITH (topic='cities', format='json');"
+
+
+def test_each_change_of_a_table_is_told_and_not_the_last_one_of_a_fetch(world: World) -> None:
+    values = [{"n": 1}, {"n": 2}, None, {"n": 3}, {"n": 4}]
+    world.cluster.produce("cities", values, keys=["a", "b", "a", "a", None])
+    rows = world.ask(f"{EARLIEST} {TABLE} SELECT who, n FROM cities EMIT CHANGES LIMIT 3")
+    assert rows == [{"who": "a", "n": 1}, {"who": "b", "n": 2}, {"who": "a", "n": 3}]
+    assert world.ask("SELECT 7 AS seven FROM cities EMIT CHANGES LIMIT 3") == [{"seven": 7}] * 3
+    assert world.ask("SELECT n FROM cities WHERE _offset >= 1 EMIT CHANGES LIMIT 1") == [{"n": 2}]
+    assert world.ask("SELECT who, n FROM cities ORDER BY who") == [{"who": "a", "n": 3}, {"who": "b", "n": 2}]

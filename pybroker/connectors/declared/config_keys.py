@@ -1,7 +1,8 @@
 """Keys of a connector's configuration, and whether its values are what the keys take.
 
 Owns types, defaults and the words of errors, which are those of Kafka where Kafka has the error, too.  A key that a
-kind does not know is an error here, and names the nearest one; Kafka passes over it.
+kind does not know is an error here, and names the nearest one; Kafka passes over it.  ``secret_texts`` knows which
+texts are secrets.
 
 Invariants: no text has the value of a secret.  Counterparts in Kafka: ``ConfigDef`` and ``ConfigKeyInfo``.
 """
@@ -16,14 +17,11 @@ from enum import StrEnum
 from typing import Any, Final
 
 from pybroker.config.names import PROVIDERS
+from pybroker.connectors.declared.secret_texts import HIDDEN, is_reference, quoted
 
-HIDDEN: Final = "[hidden]"
 _BITS = {"INT": 31, "LONG": 63}
 # What Python takes for a number may have underscores, or digits of other scripts.
 _WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,19}")
-# Of a URL: a parameter, or a user, who may be a token, or have a password of any characters.
-_HOLDS_A_SECRET = re.compile(r"(?i)passw|secret|token|://[^/?#]*@|://[^/]*:[^/]*@")
-_OF_SECRETS: Final = re.compile(r"(?i)passw|secret|token|jaas\.config|(^|[._])key\.material")
 
 
 class KeyType(StrEnum):
@@ -89,8 +87,7 @@ class Key:
         return [] if refusal is None else [self._wrong(text, refusal)]
 
     def _wrong(self, text: str, why: str) -> str:
-        shown = HIDDEN if _HOLDS_A_SECRET.search(text) else text
-        return f"Invalid value {shown} for configuration {self.name}: {why}"
+        return f"Invalid value {quoted(text)} for configuration {self.name}: {why}"
 
 
 @dataclass(slots=True)
@@ -120,25 +117,9 @@ def parse(kind: KeyType, text: str) -> Any:
     return stripped
 
 
-def is_reference(text: str) -> bool:
-    """Whether the text is one reference to a config provider, ``${provider:[path:]key}``, and nothing else."""
-    return text.startswith("${") and text.endswith("}") and ":" in text and text.count("${") == 1
-
-
 def is_of_providers(name: str) -> bool:
     """Whether a key is one of config providers, which a supervisor has, and no connector nor a client of its."""
     return f".{PROVIDERS}." in f".{name}."
-
-
-def names_a_secret(name: str) -> bool:
-    """Whether a key that is not known here is a secret's, as far as its name tells."""
-    return _OF_SECRETS.search(name) is not None
-
-
-def hidden(name: str, text: str) -> str:
-    """The value of a key that is not known here, unless it is a secret by its name, or a URL with one."""
-    is_secret = names_a_secret(name) or ("://" in text and _HOLDS_A_SECRET.search(text) is not None)
-    return HIDDEN if is_secret and not is_reference(text) else text
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

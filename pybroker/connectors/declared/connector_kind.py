@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from pybroker.connectors.declared.common_keys import DEAD_LETTERS, EVERYWHERE, SINK, SOURCE, converter_key
 from pybroker.connectors.declared.config_keys import Key, KeyType
+from pybroker.connectors.declared.secret_texts import secret_parameters
 
 _REFERENCE: Final = re.compile(r"\$\{[^}]*\}")
 
@@ -100,6 +101,8 @@ def check_http(text: str) -> str | None:
         names_a_host = "${" in text
     if "@" in re.split("[/?#]", url)[2]:
         return "a user must not stand in it: http.authorization has the login"
+    if (name := next(secret_parameters(text), None)) is not None:
+        return f"the value of {name} must be named by a config provider, as ${{file:/path:key}}"
     return None if names_a_host else "it names no host, or a port that is none"
 
 

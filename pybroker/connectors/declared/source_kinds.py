@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from pybroker.connectors.declared.common_keys import LETTERS, READING, check_pattern, converter_key
-from pybroker.connectors.declared.config_keys import HIDDEN, Key, KeyType, is_of_providers, is_reference, names_a_secret
+from pybroker.connectors.declared.config_keys import Key, KeyType, is_of_providers
 from pybroker.connectors.declared.connector_kind import (
     CONNECTION,
     COPYING,
@@ -19,6 +19,7 @@ from pybroker.connectors.declared.connector_kind import (
     writes_plain_json,
 )
 from pybroker.connectors.declared.converter_names import converter_named
+from pybroker.connectors.declared.secret_texts import HIDDEN, is_reference, looks_secret, names_a_secret
 
 _JDBC_MODES: Final = ("incrementing", "timestamp", "timestamp+incrementing")
 
@@ -84,7 +85,7 @@ def _debezium_postgres(config: Mapping[str, str]) -> dict[str, list[str]]:
     found = {
         name: [f"Invalid value {HIDDEN} for configuration {name}: a secret must be named by a config provider"]
         for name, text in config.items()
-        if names_a_secret(name) and name != "database.password" and not is_reference(text)
+        if (names_a_secret(name) or looks_secret(text)) and name != "database.password" and not is_reference(text)
     }
     for side in ("key", "value"):
         if converter_named(config.get(f"{side}.converter", "json")) != "json":

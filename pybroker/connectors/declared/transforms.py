@@ -22,6 +22,9 @@ from pybroker.pipeline.spark_names import spark_name
 OWN_COLUMNS: Final = ("_key", "_topic", "_partition", "_offset", "_timestamp", "_headers", "_tombstone", "_origin")
 _PACKAGE = "org.apache.kafka.connect.transforms."
 _SQL = "sql"
+# Groups with a name, which Java's expressions have in another spelling than Python's.
+_NAMED: Final = re.compile(r"\(\?<(?=[A-Za-z])")
+_NAMED_AGAIN: Final = re.compile(r"\\k<(\w+)>")
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +275,7 @@ def _cast(settings: Mapping[str, str], fields: Fields) -> Projection:
 def _regex_router(settings: Mapping[str, str], fields: Fields) -> Projection:
     pattern, replacement = settings["regex"], settings["replacement"]
     try:
-        re.compile(pattern)
+        re.compile(_NAMED_AGAIN.sub(r"(?P=\1)", _NAMED.sub("(?P<", pattern)))
     except re.error as error:
         raise ValueError(f"regex is no regular expression: {error}") from None
     # Kafka's router changes a topic that the whole expression fits.

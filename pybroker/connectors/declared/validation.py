@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from pybroker.connectors.declared.common_keys import ANY, EVERYWHERE, PREFIXES
-from pybroker.connectors.declared.config_keys import HIDDEN, ConfigValue, Key, is_reference, validated
+from pybroker.connectors.declared.config_keys import ConfigValue, Key, validated
 from pybroker.connectors.declared.connector_kind import Kind
 from pybroker.connectors.declared.declaration_files import Declaration
 from pybroker.connectors.declared.plugin_kinds import kind_named, together, unknown_kind
+from pybroker.connectors.declared.secret_texts import HIDDEN, is_reference, looks_secret
 from pybroker.connectors.declared.transforms import transform_errors
 
 
@@ -96,9 +97,10 @@ def key_document(key: Key, order: int = 0) -> dict[str, Any]:
 
 def _config_info(value: ConfigValue, order: int) -> dict[str, Any]:
     shown = value.value
-    # A name that is no key may be that of a secret, misspelt.
-    if shown is not None and (value.key is None or value.key.is_secret) and not is_reference(shown):
-        shown = HIDDEN
+    if shown is not None and not is_reference(shown):
+        # A name that is no key may be that of a secret, misspelt.
+        is_secret = value.key is None or value.key.is_secret or looks_secret(shown)
+        shown = HIDDEN if is_secret else shown
     return {
         "definition": None if value.key is None else key_document(value.key, order),
         "value": {

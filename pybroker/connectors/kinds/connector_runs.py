@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pybroker.connectors.declared.config_keys import parse
 from pybroker.connectors.declared.connector_kind import Kind
+from pybroker.connectors.declared.secret_texts import HIDDEN, looks_secret
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -81,7 +82,9 @@ class Work:
 
     def shown(self, name: str) -> str:
         """The text of a key as it may be shown: a reference, and not what it finds."""
-        return self.declared.get(name, self.config.get(name, "")).strip()
+        text = self.declared.get(name, self.config.get(name, "")).strip()
+        # What Connect has left in the topic was judged by nothing here.
+        return HIDDEN if looks_secret(text) else text
 
     @property
     def partition(self) -> Mapping[str, str]:

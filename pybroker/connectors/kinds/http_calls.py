@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http.client import HTTPException, InvalidURL
+from ssl import SSLCertVerificationError
 from time import monotonic
 from typing import Final, TypeVar
 from urllib.request import Request
@@ -70,6 +71,8 @@ def body_of(url: str, headers: Mapping[str, str], timeout_s: float, sent: bytes 
     except (InvalidURL, UnicodeError):
         raise CallRefused(_CANNOT_BE_SENT) from None
     except (HTTPException, OSError) as error:
+        if (why := _distrust(error)) is not None:
+            raise CallRefused(f"has a certificate that is not trusted: {why}") from None
         raise Away(f"does not answer: {system_reason(error)}") from None
     except ValueError:
         raise CallRefused(_CANNOT_BE_SENT) from None
@@ -81,6 +84,14 @@ def body_of(url: str, headers: Mapping[str, str], timeout_s: float, sent: bytes 
     if packed not in ("", "identity"):
         raise CallRefused(f"answers with content that is packed by {packed[:20]}, which was not asked for")
     return reply.body
+
+
+def _distrust(error: Exception) -> str | None:
+    """Why a certificate is not trusted, where that is the error: a wait does not change it."""
+    for each in (error, getattr(error, "reason", None)):
+        if isinstance(each, SSLCertVerificationError):
+            return each.verify_message.partition(",")[0]  # behind it may be the host, which a reference may have found
+    return None
 
 
 def _asked_pause_s(header: str | None) -> float:

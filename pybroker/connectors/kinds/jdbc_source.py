@@ -29,6 +29,7 @@ _BETWEEN = "\x1e"
 # Of rows of one value, which are one text of PostgreSQL and one transaction of Kafka.
 _ROWS_MAX: Final = 200_000
 _BYTES_MAX: Final = 64 * 1024 * 1024
+_AT_THE_END: Final = "; \t\r\n"
 _TIMES: Final = ("date", "timestamp without time zone", "timestamp with time zone")
 
 
@@ -50,7 +51,7 @@ class _JdbcPoller:
         self._keys: list[str] = work.value("key.fields")
         table, query = work.value("table"), work.value("query")
         self._partition = work.partition
-        self._source = identifier(table) if table else f"({query})"
+        self._source = identifier(table) if table else nested(query)
         held = offsets.get(canonical(self._partition), {})
         # Where there was no second column, all rows of the last time were taken.
         known = takewhile(lambda each: each is not None, (held.get(mode) for mode in self._modes))
@@ -118,6 +119,11 @@ class _JdbcPoller:
         if missing := [name for name in self._keys if name not in values]:
             raise QueryRefused(f"key.fields names {missing[0]}, which rows do not have: they have {', '.join(values)}")
         return key_of(values, self._keys)
+
+
+def nested(query: str) -> str:
+    """A query inside of another one: without the semicolon that ends it, and not in the comment that it ends with."""
+    return f"({query.strip().rstrip(_AT_THE_END)}\n)"
 
 
 def type_query(source: str, column: str) -> str:

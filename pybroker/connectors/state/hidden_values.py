@@ -17,7 +17,8 @@ from contextlib import contextmanager
 from typing import Final
 from urllib.parse import unquote
 
-from pybroker.connectors.declared.config_keys import Key, KeyType, names_a_secret
+from pybroker.connectors.declared.config_keys import Key, KeyType
+from pybroker.connectors.declared.secret_texts import parameter_names_a_secret
 from pybroker.connectors.state.worker_settings import Found
 
 # A shorter value is replaced where it is a word of its own: else one letter would spoil all lines.
@@ -88,7 +89,7 @@ def _parts(value: str) -> Iterator[str]:
     _, _, query = value.partition("?")
     yield query
     for name, _, text in (each.partition("=") for each in query.split("&")):
-        if names_a_secret(name):
+        if parameter_names_a_secret(name):
             yield text
             yield unquote(text)
     if (found := _PASSWORD_OF_URL.search(value)) is not None:

@@ -14,7 +14,8 @@ from typing import Final, NamedTuple
 from pybroker.config.names import OF_PROVIDERS, PROVIDERS
 from pybroker.config.properties import parse_properties
 from pybroker.config.providers import references, resolve
-from pybroker.connectors.declared.config_keys import is_of_providers, is_reference
+from pybroker.connectors.declared.config_keys import is_of_providers
+from pybroker.connectors.declared.secret_texts import is_reference
 
 _SECURITY: Final = ("security.", "sasl.", "ssl.")
 

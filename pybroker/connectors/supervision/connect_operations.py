@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pybroker.connectors.declared.common_keys import check_name
-from pybroker.connectors.declared.config_keys import HIDDEN, Key, hidden, is_reference
+from pybroker.connectors.declared.config_keys import Key
 from pybroker.connectors.declared.connector_kind import Kind
 from pybroker.connectors.declared.converter_names import CLASSES_OF_CONVERTERS
 from pybroker.connectors.declared.plugin_kinds import KINDS, kind_named, unknown_kind
+from pybroker.connectors.declared.secret_texts import HIDDEN, hidden, is_reference, looks_secret
 from pybroker.connectors.declared.transforms import CLASSES_OF_TRANSFORMS
 from pybroker.connectors.declared.validation import document, key_document, refusal
 from pybroker.connectors.state.state_records import (
@@ -334,11 +335,11 @@ def _told(status: Status) -> dict[str, str]:
 def _shown(config: Mapping[str, str]) -> dict[str, str]:
     kind = _kind(config)
     keys = {key.name: key for key in kind.keys} if kind is not None else {}
-    return {name: _shown_value(name, text, keys.get(name), kind) for name, text in config.items()}
+    return {name: _shown_value(name, text, keys.get(name)) for name, text in config.items()}
 
 
-def _shown_value(name: str, text: str, key: Key | None, kind: Kind | None) -> str:
+def _shown_value(name: str, text: str, key: Key | None) -> str:
     # What Connect has left there was judged by nothing here, and a class of Connect's has keys that are not known here.
-    if key is None and (kind is None or kind.runs is not None):
+    if key is None:
         return hidden(name, text)
-    return HIDDEN if key is not None and key.is_secret and not is_reference(text) else text
+    return HIDDEN if (key.is_secret or looks_secret(text)) and not is_reference(text) else text

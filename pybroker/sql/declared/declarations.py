@@ -5,6 +5,7 @@ Owns the options and their names, ksqlDB's among them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
@@ -38,6 +39,8 @@ _KEY_FORMATS: Final = ("kafka", "text", "none")
 _NAMED_DELIMITERS: Final = {"SPACE": " ", "TAB": "\t"}
 # Of a topic that a declaration makes, by the names of a topic's settings where they are such.
 _OF_NEW_TOPICS: Final = ("partitions", "replicas", "retention_ms")
+# What Python takes for digits are those of other scripts, too.
+_WHOLE_NUMBER: Final = re.compile(r"[0-9]{1,18}")
 _WITH_SCHEMAS: Final = (Format.AVRO, Format.PROTOBUF)
 
 
@@ -123,7 +126,7 @@ def _number(options: Mapping[str, str], name: str) -> int | None:
     text = options.get(name)
     if text is None:
         return None
-    if not text.isdigit() or int(text) < 1:
+    if _WHOLE_NUMBER.fullmatch(text) is None or int(text) < 1:
         raise SqlError(f"{name} is a number from 1 on, not {text}")
     return int(text)
 

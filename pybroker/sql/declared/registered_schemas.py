@@ -17,7 +17,7 @@ from typing import Any, Final
 from pybroker.sql.fetching.made_schemas import made_schema
 from pybroker.sql.fetching.relation_decoding import quoted
 from pybroker.sql.relations.catalog import Column, Format, Relation
-from pybroker.sql.relations.format_options import DESCRIPTORS, HEADER, SCHEMA_ID, missing_library, registry_of
+from pybroker.sql.relations.format_options import DESCRIPTORS, HEADER, SCHEMA_ID, is_id, missing_library, registry_of
 from pybroker.sql.sql_errors import SqlError
 from pybroker.values.schema_registry import RegisteredSchema, RegistryAway, SchemaRegistry
 
@@ -77,7 +77,7 @@ def _found(registry: SchemaRegistry, relation: Relation) -> RegisteredSchema | N
     text = relation.options.get(SCHEMA_ID)
     if text is None:
         return registry.latest(_subject(relation))
-    if not text.isdigit():
+    if not is_id(text):
         raise SqlError(f"{SCHEMA_ID} is the id of a schema, not {text}")
     return registry.by_id(int(text))
 

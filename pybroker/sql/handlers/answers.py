@@ -200,7 +200,10 @@ def _prepared(context: Context, query: Query) -> _Prepared:
         if is_kept:
             read = f"rows_{number}"
             kept[read] = name
-        if relation.kind == "TABLE":
+        if relation.kind == "TABLE" and query.emits:
+            plans[name] = plan(context.cluster, relation, _with(used, ("_key",)), wanted)
+            views[id(reference.node)] = _changes_of(read, used)
+        elif relation.kind == "TABLE":
             # A table's row is its key's last one, whatever of it is asked for, and in whichever partition.
             plans[name] = plan(context.cluster, relation, with_state(used), Restriction())
             views[id(reference.node)] = state_of(read, used)
@@ -213,9 +216,12 @@ def _prepared(context: Context, query: Query) -> _Prepared:
 
 def with_state(used: Sequence[Column]) -> list[Column]:
     """The columns that a table's state is made of, beside those that a query uses."""
+    return _with(used, _OF_STATE)
+
+
+def _with(used: Sequence[Column], needed: Sequence[str]) -> list[Column]:
     names = {column.name for column in used}
-    needed = [Column(name, PSEUDO_COLUMNS[name]) for name in _OF_STATE if name not in names]
-    return [*used, *needed, IS_TOMBSTONE]
+    return [*used, *(Column(name, PSEUDO_COLUMNS[name]) for name in needed if name not in names), IS_TOMBSTONE]
 
 
 def state_of(name: str, used: Sequence[Column]) -> str:
@@ -224,7 +230,6 @@ def state_of(name: str, used: Sequence[Column]) -> str:
     In a partition the last one is that of the highest offset.  A key is in several where partitions were added: there
     offsets say nothing, and the last one is the latest.
     """
-    chosen = ", ".join(quoted(column.name) for column in used) or f"1 AS {quoted(NO_COLUMN)}"
     last = (
         f"SELECT *, row_number() OVER (PARTITION BY _key, _partition ORDER BY _offset DESC) AS {_PLACE} "
         f"FROM {name} WHERE _key IS NOT NULL"
@@ -233,4 +238,13 @@ def state_of(name: str, used: Sequence[Column]) -> str:
         "SELECT *, row_number() OVER (PARTITION BY _key ORDER BY _timestamp DESC NULLS LAST, _partition DESC) "
         f"AS {_RANK} FROM ({last}) WHERE {_PLACE} = 1"
     )
-    return f"SELECT {chosen} FROM ({latest}) WHERE {_RANK} = 1 AND NOT {quoted(IS_TOMBSTONE.name)}"
+    return f"SELECT {_chosen(used)} FROM ({latest}) WHERE {_RANK} = 1 AND NOT {quoted(IS_TOMBSTONE.name)}"
+
+
+def _changes_of(name: str, used: Sequence[Column]) -> str:
+    """The query for the rows that a table's records set, each of them: a tail tells every change."""
+    return f"SELECT {_chosen(used)} FROM {name} WHERE _key IS NOT NULL AND NOT {quoted(IS_TOMBSTONE.name)}"
+
+
+def _chosen(used: Sequence[Column]) -> str:
+    return ", ".join(quoted(column.name) for column in used) or f"1 AS {quoted(NO_COLUMN)}"

@@ -6,6 +6,7 @@ for DuckDB and for Spark.  Pure.
 
 from __future__ import annotations
 
+import re
 from typing import ClassVar, Final
 
 import sqlglot
@@ -32,6 +33,18 @@ _DIALECT: Final = _Spelling()
 _WITHOUT_ZONE: Final = (exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ, exp.DType.TIMESTAMP_MS, exp.DType.TIMESTAMP_S)
 # All that a type is made of: a default value or a check of a field would be an expression.
 _PARTS: Final = (exp.DataType, exp.DataTypeParam, exp.ColumnDef, exp.Identifier, exp.Literal, exp.Interval, exp.Var)
+
+# What is in quotes: a text or a name of DuckDB's stays, a name in ksqlDB's backticks does not.
+_IN_QUOTES: Final = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`([^`]+)`""")
+
+
+def with_double_quotes(text: str) -> str:
+    """A type's text, in which names of fields in backticks are in double quotes."""
+    return _IN_QUOTES.sub(lambda found: found[0] if found[1] is None else _in_double_quotes(found[1]), text)
+
+
+def _in_double_quotes(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
 def parsed_type(text: str) -> exp.DataType:

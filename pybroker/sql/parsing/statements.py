@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
-from pybroker.sql.parsing.column_types import column_type
+from pybroker.sql.parsing.column_types import column_type, with_double_quotes
 from pybroker.sql.parsing.ksql_statements import elsewhere
 from pybroker.sql.parsing.standing_selects import StandingSelect, standing_select
 from pybroker.sql.parsing.token_reader import TokenReader, tokens_of, tree_of
@@ -424,7 +424,7 @@ def _column(reader: TokenReader) -> DeclaredColumn:
         reader.refuse(f"the type of {name} is expected here")
     begin, end = tokens[0].start, tokens[-1].end + 1
     text = reader.text[begin:end]
-    wanted = _TYPES_OF_KSQLDB.get(text.upper(), text)
+    wanted = _TYPES_OF_KSQLDB.get(text.upper(), with_double_quotes(text))
     try:
         return DeclaredColumn(name, column_type(wanted), is_key)
     except ValueError as error:

@@ -16,7 +16,7 @@ from pybroker.sql.fetching.text_casts import written_as_json
 from pybroker.sql.parsing.column_types import parsed_type, type_of_text
 from pybroker.sql.parsing.statements import InsertValues
 from pybroker.sql.questions.engine import Engine
-from pybroker.sql.relations.catalog import PSEUDO_COLUMNS, Column, Format, Relation
+from pybroker.sql.relations.catalog import KEY, PSEUDO_COLUMNS, Column, Format, Relation
 from pybroker.sql.relations.cluster_port import Written
 from pybroker.sql.relations.format_options import check_written, header_written
 from pybroker.sql.sql_errors import SqlError, at_place, nearest
@@ -33,8 +33,8 @@ _OF_RECORDS: Final = {each.name.lower(): each for each in (_KEY, _TIME, _ROWTIME
 def records_of(engine: Engine, relation: Relation, wanted: InsertValues) -> list[Written]:
     """The records to write; raises ``SqlError`` for what does not fit the relation.
 
-    A column that is not named is null, and of JSON left out.  ``_key`` is the key where no column is, and
-    ``_timestamp`` the time, which ``ROWTIME`` has in ms.
+    A column that is not named is null, and of JSON left out.  ``_key`` is the key where no column is, and no option
+    ``key`` names one.  ``_timestamp`` is the time, which ``ROWTIME`` has in ms.
     """
     if relation.format not in _WRITTEN:
         raise SqlError(f"INSERT INTO writes {', '.join(_WRITTEN)}, and {relation.name} is {relation.format}")
@@ -48,10 +48,9 @@ def records_of(engine: Engine, relation: Relation, wanted: InsertValues) -> list
     places = [f"c{number}" for number in range(len(columns))]
     casts = ", ".join(f"{_cast(at, column.type)} AS {at}" for at, column in zip(places, columns, strict=True))
     rows = ", ".join(row.sql(dialect="duckdb") for row in wanted.rows)
-    keys = [at for at, column in zip(places, columns, strict=True) if column.is_key]
     fields = [(at, each) for at, each in zip(places, columns, strict=True) if not each.is_key and each not in _TIMES]
     times = [template.format(at) for at, each in zip(places, columns, strict=True) if (template := _TIMES.get(each))]
-    key = f"CAST({keys[0]} AS VARCHAR)" if keys else "NULL"
+    key = _key(relation, list(zip(places, columns, strict=True)))
     typed = f"SELECT {casts} FROM (VALUES {rows}) AS t({', '.join(places)})"
     sql = f"SELECT {key} AS k, {_value(relation, fields)} AS v, {times[0] if times else 'NULL'} AS t FROM ({typed})"
     found = [(row["k"], row["v"], row["t"]) for row in engine.rows_over(sql, {}).to_pylist(maps_as_pydicts="strict")]
@@ -105,6 +104,19 @@ def _columns(relation: Relation, wanted: InsertValues) -> list[Column]:
     if sum(column in _TIMES for column in found) > 1:
         raise SqlError("a record has one time")
     return found
+
+
+def _key(relation: Relation, placed: Sequence[tuple[str, Column]]) -> str:
+    """The key of a row, whose columns are at these places; an error of DuckDB where the row says two."""
+    said = next((f"CAST({at} AS VARCHAR)" for at, column in placed if column.is_key), None)
+    named = relation.column(relation.options.get(KEY, ""))
+    if named is None or named.is_key or any(column.is_key for column in relation.columns):
+        return said or "NULL"
+    meant = next((f"CAST({at} AS VARCHAR)" for at, column in placed if column == named), "NULL")
+    if said is None:
+        return meant
+    wrong = literal(f"the key of {relation.name} is the text of {named.name}, and _key says another one")
+    return f"CASE WHEN {said} IS DISTINCT FROM {meant} THEN error({wrong}) ELSE {meant} END"
 
 
 def _cast(at: str, kind: str) -> str:

@@ -6,6 +6,7 @@ Owns that a declaration has its schema inside, so that another machine can read 
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -71,9 +72,14 @@ def registry_header(options: Mapping[str, str]) -> Header | None:
     lowered = text.lower()
     if lowered in ("true", "false"):
         return Header() if lowered == "true" else None
-    if not lowered.isdigit():
+    if not is_id(lowered):
         raise SqlError(f"registry_header is true, false or the id of a schema, not {text}")
     return Header(int(lowered))
+
+
+def is_id(text: str) -> bool:
+    """Whether a text may be the id of a schema, as registries count them."""
+    return re.fullmatch("[0-9]{1,10}", text) is not None and int(text) < 2**31
 
 
 def header_read(options: Mapping[str, str]) -> Header | None:
