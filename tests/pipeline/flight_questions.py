@@ -281,6 +281,14 @@ _TEXTS: Final = (
     "split(name, ' ')[1]",
     "transform(split(name, ' '), word => ucase(word))",
     "regexp_extract('[A-Z]+', name)",
+    "instr(name, 'i', -2, 2)",
+    "instr(name, 'i', 4)",
+    "array_distinct(split(name, 'i'))",
+    "array_except(split(name, ' '), ['Inc.', NULL])",
+    "array_intersect(split(name, ' '), ['Inc.', 'Air', NULL])",
+    "array_union(split(name, ' '), ['Air', NULL])",
+    "array_remove(split(name, ' '), 'Inc.')",
+    "list_sort(list_distinct(['b', NULL, carrier]))",
 )
 
 _NUMBERS: Final = (

@@ -34,6 +34,7 @@ _SLICE: Final = "slice(_0, _1, greatest(_2 - _1 + 1, 0))"  # by a length, where 
 # By the number of arguments.  Of three the last one is what a list is reduced from on.
 _FROM_FIRST: Final = "reduce(slice(_0, 2, greatest(size(_0) - 1, 0)), try_element_at(_0, 1), _1)"
 _BY_COUNT: Final = {
+    ("list_distinct", 1): "array_compact(array_distinct(_0))",
     **dict.fromkeys((("list_slice", 3), ("array_slice", 3)), _SLICE),
     **dict.fromkeys((("list_reduce", 2), ("array_reduce", 2)), _FROM_FIRST),
     **dict.fromkeys((("list_reduce", 3), ("array_reduce", 3)), "reduce(_0, _2, _1)"),
