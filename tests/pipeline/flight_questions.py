@@ -176,7 +176,8 @@ _TIMES: Final = (
     "date_diff('week', TIMESTAMP '2012-12-25 18:30:00', _timestamp)",
     "datepart('dow', _timestamp)",
     "second(_timestamp)",
-    "epoch(_timestamp)",
+    "epoch(_timestamp + INTERVAL 250 MILLISECOND)",
+    "epoch_ms(_offset)",
     "timestamptostring(_timestamp, 'yyyy-MM-dd''T''HH:mm:ss.SSSX')",
     "format_timestamp(_timestamp, 'EEE d MMM yy', 'Asia/Tokyo')",
     "parse_timestamp(strftime(_timestamp, '%d.%m.%Y %H:%M'), 'dd.MM.yyyy HH:mm')",
@@ -289,6 +290,11 @@ _TEXTS: Final = (
     "array_union(split(name, ' '), ['Air', NULL])",
     "array_remove(split(name, ' '), 'Inc.')",
     "list_sort(list_distinct(['b', NULL, carrier]))",
+    "left(name, -2) || right(name, -2)",
+    "substr(name, 0, 3)",
+    r"replace(name, ' ', '\%') LIKE '%\%%'",
+    r"name LIKE replace(name, ' ', '\')",
+    "list_position(split(name, ' '), 'Inc.')",
 )
 
 _NUMBERS: Final = (

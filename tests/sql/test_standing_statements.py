@@ -565,6 +565,8 @@ def test_what_is_wrong_with_a_standing_query_is_said_before_it_runs(world: World
         ("length([id, 1])", "SIZE(ARRAY(id, 1))"),
         ("len(who)", "LENGTH(who)"),
         ("list_extract([id, 1], 1)", "TRY_ELEMENT_AT(ARRAY(id, 1), 1)"),
+        ("epoch_ms(_timestamp)", "UNIX_MILLIS(CAST(_timestamp AS TIMESTAMP))"),
+        ("epoch_ms(id)", "TIMESTAMP_MILLIS(id)"),
         ("CAST(NULL AS VARCHAR)", "CAST(NULL AS STRING)"),
         ("list_reduce([id, 1], lambda a, b: a + b)", "AGGREGATE(SLICE(ARRAY(id, 1), 2, GREATEST(SIZE(ARRAY(id, 1))"),
         ("list_reduce([id], lambda a, b: a + b, 1)", "AGGREGATE(ARRAY(id), 1, (a, b) -> a + b)"),

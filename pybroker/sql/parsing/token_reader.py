@@ -27,7 +27,7 @@ def _call(name: str) -> Callable[[list[exp.Expr]], exp.Expr]:
 # Of ksqlDB's own, and of lists those that DuckDB has by two names, of which one means ksqlDB's.
 _CALLS: Final = (
     *("ELT", "ENCODE", "INITCAP", "INSTR", "JSON_ARRAY_CONTAINS", "UNIX_DATE"),
-    *("ARRAY_DISTINCT", "ARRAY_EXCEPT", "ARRAY_INTERSECT", "ARRAY_REMOVE", "LIST_DISTINCT"),
+    *("ARRAY_DISTINCT", "ARRAY_EXCEPT", "ARRAY_INTERSECT", "ARRAY_REMOVE", "LIST_DISTINCT", "ARRAY_POSITION"),
 )
 
 
