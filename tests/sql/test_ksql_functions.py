@@ -119,6 +119,10 @@ EDGES: dict[str, Any] = {
     "ARRAY_UNION(ARRAY['b', 'b', NULL, 'a'], ARRAY['c', 'a'])": ["b", None, "a", "c"],
     f"ARRAY_UNION(items, {NO_LIST})": None,
     f"ARRAY_DISTINCT({NO_LIST})": None,
+    "REGEXP_REPLACE('banana', 'a', 'o')": "bonono",
+    "REGEXP_REPLACE('banana', '(a)(n)', '$2$1$3')": "bna$3na$3a",
+    "regexp_replace('banana', 'A', 'o', 'i')": "bonana",
+    "REGEXP_EXTRACT_ALL('l.', name)": ["lo", "la"],
 }
 
 
@@ -193,6 +197,9 @@ def spark(expression: str) -> str:
         ("STRINGTOTIMESTAMP(a, 'yyyy')", "UNIX_MILLIS(TO_TIMESTAMP(a, 'yyyy'))"),
         ("UNIX_TIMESTAMP(_timestamp)", "UNIX_MILLIS(CAST(_timestamp AS TIMESTAMP))"),
         ("TIMESTAMPADD(DAYS, 1, _timestamp)", "(_timestamp + 1 * INTERVAL '1' DAY)"),
+        ("REGEXP_REPLACE(a, '(x)', '$1$2')", r"REGEXP_REPLACE(a, '(x)', '$1\\$2')"),
+        (r"regexp_replace(a, '(x)', '<\1>', 'gi')", "REGEXP_REPLACE(a, '(?i)' || '(x)', '<$1>')"),
+        ("REGEXP_EXTRACT_ALL('l.', a)", "REGEXP_EXTRACT_ALL(a, 'l.', 0)"),
         ("INSTR(a, 'x')", "LOCATE('x', a)"),
         ("INSTR(a, 'x', -1)", "COALESCE(TRY_ELEMENT_AT(FILTER(SEQUENCE(1, GREATEST(LENGTH(a), 1)), __at -> "),
         ("ARRAY_DISTINCT(ARRAY[1])", "ARRAY_DISTINCT(ARRAY(1))"),

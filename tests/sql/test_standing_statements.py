@@ -544,6 +544,10 @@ def test_explain_shows_what_spark_would_run(world: World) -> None:
             "CREATE STREAM s AS SELECT list_extract(who, 1) AS x FROM orders",
             "list_extract(who, 1) takes a list, and who is a text: substr has its characters",
         ),
+        (
+            "CREATE STREAM s AS SELECT regexp_replace(who, 'a', 'b', 'i') AS x FROM orders",
+            "a standing query replaces all matches, and regexp_replace says so by 'gi'",
+        ),
         ("CREATE STREAM orders AS SELECT id FROM orders", "the query reads orders, and would write it"),
         ("INSERT INTO orders SELECT id FROM orders", "the query reads orders, and would write it"),
         ("PAUSE a", "there is no query a"),

@@ -5,11 +5,13 @@ Owns the table: a function is one row of it.  What sqlglot translates rightly is
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from sqlglot import exp
 
 from pybroker.sql.parsing.expression_templates import made
+from pybroker.sql.sql_errors import SqlError
 
 # Days of the week: DuckDB counts from Sunday, which is 0, and ISO from Monday, which is 1; Spark's Sunday is 1.
 _FROM_SUNDAY, _FROM_MONDAY = "dayofweek(_0) - 1", "weekday(_0) + 1"
@@ -39,6 +41,8 @@ _CHARACTERS: Final = {exp.Left: f"left(_0, {_LENGTH})", exp.Right: f"right(_0, {
 _BEFORE_FIRST: Final = "substr(_0, _1, CASE WHEN _1 = 0 THEN _2 - 1 ELSE _2 END)"
 _SLICE: Final = "slice(_0, _1, greatest(_2 - _1 + 1, 0))"  # by a length, where DuckDB has the last one's place
 
+# A group, or a sign that would begin one of Java's.
+_GROUP: Final = re.compile(r"\\(\d)|\$")
 _BACKSLASH: Final = "\\"
 
 # By the number of arguments.  Of three the last one is what a list is reduced from on.
@@ -74,6 +78,8 @@ def for_spark(tree: exp.Expr) -> None:
     for like in tree.find_all(exp.Like, exp.ILike):
         if not isinstance(like.parent, exp.Escape):
             _without_escape(like.expression)
+    for replaced in list(tree.find_all(exp.RegexpReplace)):
+        _replace_all(replaced)
     kinds = (exp.Anonymous, exp.ArraySlice, exp.Bracket, exp.DateDiff, exp.Extract, exp.Log, exp.Substring)
     found = list(tree.find_all(*_NODES, *_CHARACTERS, *kinds))
     for node in reversed(found):  # what is inside first: an argument may stand in several places then
@@ -138,6 +144,20 @@ def _without_escape(pattern: exp.Expr) -> None:
         pattern.replace(exp.Replace(this=pattern.copy(), expression=both[0], replacement=both[1]))
     elif _BACKSLASH in pattern.name:
         pattern.replace(exp.Literal.string(pattern.name.replace(_BACKSLASH, _BACKSLASH * 2)))
+
+
+def _replace_all(node: exp.RegexpReplace) -> None:
+    """Have Spark's groups in a replacement, and its words for an option; ``SqlError`` for the first match alone."""
+    options = node.text("modifiers")
+    if "g" not in options:
+        raise SqlError(f"a standing query replaces all matches, and regexp_replace says so by 'g{options}'")
+    if "i" in options:
+        node.set("expression", exp.DPipe(this=exp.Literal.string("(?i)"), expression=node.expression.copy()))
+    replacement = node.args.get("replacement")
+    if replacement is not None and replacement.is_string:
+        text = _GROUP.sub(lambda at: f"${at[1]}" if at[1] else r"\$", replacement.name)
+        replacement.replace(exp.Literal.string(text))
+    node.set("modifiers", None)
 
 
 def _item_of_brackets(node: exp.Bracket) -> exp.Expr | None:
