@@ -93,6 +93,38 @@ VALUES: dict[str, Any] = {
     "ROWPARTITION + ROWOFFSET": 0,
 }
 
+NO_LIST = "CAST(NULL AS INTEGER[])"
+
+# What ksqlDB's documentation says of NULL, of what is empty, and of places that are negative or not there.
+EDGES: dict[str, Any] = {
+    "INSTR('CORPORATE FLOOR', 'OR', 3)": 5,
+    "INSTR('CORPORATE FLOOR', 'OR', 3, 2)": 14,
+    "INSTR('CORPORATE FLOOR', 'OR', -3)": 5,
+    "INSTR('CORPORATE FLOOR', 'OR', -3, 2)": 2,
+    "INSTR('CORPORATE FLOOR', 'OR', -1)": 14,
+    "INSTR('CORPORATE FLOOR', 'OR', 3, 3)": 0,
+    "INSTR('CORPORATE FLOOR', 'OR', 3, 0)": 0,
+    "INSTR('CORPORATE FLOOR', 'OR', 99) + INSTR('CORPORATE FLOOR', 'OR', -99) + INSTR('', 'a', 1)": 0,
+    "INSTR(name, 'a', ms - ms + 1, items[3])": 3,
+    "ARRAY_DISTINCT(ARRAY['apple', 'apple', NULL, 'cherry'])": ["apple", None, "cherry"],
+    "list_distinct([NULL, 1, 1])": [1],
+    "ARRAY_EXCEPT(ARRAY['b', 'a', 'b', NULL, 'c'], ARRAY['c'])": ["b", "a", None],
+    "ARRAY_EXCEPT(ARRAY[1, NULL], ARRAY[NULL])": [1],
+    f"ARRAY_EXCEPT(items, {NO_LIST})": None,
+    "ARRAY_INTERSECT(ARRAY[3, 1, NULL, 3, 2], ARRAY[NULL, 1, 3])": [3, 1, None],
+    f"ARRAY_INTERSECT(items, {NO_LIST})": None,
+    "ARRAY_REMOVE(ARRAY[false, NULL, true, true], false)": [None, True, True],
+    "ARRAY_REMOVE(ARRAY['a', NULL, 'b'], NULL)": ["a", "b"],
+    "TRANSFORM(items, x => ARRAY_REMOVE(items, x))": [[1, 2], [3, 2], [3, 1]],
+    "ARRAY_UNION(ARRAY['b', 'b', NULL, 'a'], ARRAY['c', 'a'])": ["b", None, "a", "c"],
+    f"ARRAY_UNION(items, {NO_LIST})": None,
+    f"ARRAY_DISTINCT({NO_LIST})": None,
+    "REGEXP_REPLACE('banana', 'a', 'o')": "bonono",
+    "REGEXP_REPLACE('banana', '(a)(n)', '$2$1$3')": "bna$3na$3a",
+    "regexp_replace('banana', 'A', 'o', 'i')": "bonana",
+    "REGEXP_EXTRACT_ALL('l.', name)": ["lo", "la"],
+}
+
 
 @pytest.fixture(scope="module")
 def world() -> Iterator[World]:
@@ -104,9 +136,10 @@ def world() -> Iterator[World]:
 
 
 def test_expressions_of_ksqldb_have_its_values(world: World) -> None:
-    chosen = ", ".join(f"{text} AS c{number}" for number, text in enumerate(VALUES))
+    wanted = {**VALUES, **EDGES}
+    chosen = ", ".join(f"{text} AS c{number}" for number, text in enumerate(wanted))
     (row,) = world.ask(f"SELECT {chosen} FROM rows")
-    assert dict(zip(VALUES, row.values(), strict=True)) == VALUES
+    assert dict(zip(wanted, row.values(), strict=True)) == wanted
 
 
 def test_columns_of_ksqldb_have_the_names_that_it_gives(world: World) -> None:
@@ -164,6 +197,15 @@ def spark(expression: str) -> str:
         ("STRINGTOTIMESTAMP(a, 'yyyy')", "UNIX_MILLIS(TO_TIMESTAMP(a, 'yyyy'))"),
         ("UNIX_TIMESTAMP(_timestamp)", "UNIX_MILLIS(CAST(_timestamp AS TIMESTAMP))"),
         ("TIMESTAMPADD(DAYS, 1, _timestamp)", "(_timestamp + 1 * INTERVAL '1' DAY)"),
+        ("REGEXP_REPLACE(a, '(x)', '$1$2')", r"REGEXP_REPLACE(a, '(x)', '$1\\$2')"),
+        (r"regexp_replace(a, '(x)', '<\1>', 'gi')", "REGEXP_REPLACE(a, '(?i)' || '(x)', '<$1>')"),
+        ("REGEXP_EXTRACT_ALL('l.', a)", "REGEXP_EXTRACT_ALL(a, 'l.', 0)"),
+        ("INSTR(a, 'x')", "LOCATE('x', a)"),
+        ("INSTR(a, 'x', -1)", "COALESCE(TRY_ELEMENT_AT(FILTER(SEQUENCE(1, GREATEST(LENGTH(a), 1)), __at -> "),
+        ("ARRAY_DISTINCT(ARRAY[1])", "ARRAY_DISTINCT(ARRAY(1))"),
+        ("list_distinct(ARRAY[1])", "ARRAY_COMPACT(ARRAY_DISTINCT(ARRAY(1)))"),
+        ("ARRAY_REMOVE(ARRAY[1], 2)", "FILTER(ARRAY(1), __item -> NOT __item IS NOT DISTINCT FROM 2)"),
+        ("ARRAY_UNION(ARRAY[1], ARRAY[2])", "ARRAY_UNION(ARRAY(1), ARRAY(2))"),
         ("AS_MAP(ARRAY['a'], ARRAY[1])", "MAP_FROM_ARRAYS(ARRAY('a'), ARRAY(1))"),
         ("EXPLODE(ARRAY[1])", "EXPLODE(ARRAY(1))"),
     ],

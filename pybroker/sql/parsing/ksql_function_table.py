@@ -52,6 +52,19 @@ def _masked(text: str) -> str:
     return found
 
 
+# Of a list the first one of each value, NULL among them, in their order.  The names of lambdas are no column's.
+_FIRST_ONES: Final = "list_filter({0}, lambda __item, __at: list_position({0}, __item) = __at{1})"
+# Where the second text begins in the first one: behind a place, or, of one below 0, ending so far before the end.
+_PLACE_FITS: Final = "CASE WHEN _2 < 0 THEN __at + length(_1) <= length(_0) + _2 + 2 ELSE __at >= _2 END"
+_IS_PLACE: Final = f"substr(_0, __at, length(_1)) = _1 AND {_PLACE_FITS}"
+_PLACES: Final = f"list_filter(range(1, length(_0) + 1), lambda __at: {_IS_PLACE})"
+_PLACES_OF_SPARK: Final = f"filter(sequence(1, greatest(length(_0), 1)), __at -> {_IS_PLACE})"
+# ``list_extract`` is translated after these, for Spark too: a place that is not there ends no query then.
+_FIRST: Final = "coalesce(list_extract({}, CASE WHEN _2 < 0 THEN -1 ELSE 1 END), 0)"
+_NTH: Final = (
+    "coalesce(list_extract({}, CAST(CASE WHEN _3 < 1 THEN NULL WHEN _2 < 0 THEN 0 - _3 ELSE _3 END AS INT)), 0)"
+)
+
 _LEFT, _RIGHT = "left(_0, _1)", "right(_0, _1)"
 _WITHOUT_LEFT, _WITHOUT_RIGHT = "substr(_0, _1 + 1)", "left(_0, greatest(length(_0) - _1, 0))"
 
@@ -81,9 +94,12 @@ FUNCTIONS: Final[dict[tuple[str, int], Function]] = {
     # Texts and JSON in them.
     ("initcap", 1): Function(
         "array_to_string(list_transform(string_split(_0, ' '), "
-        "lambda word: upper(left(word, 1)) || lower(substr(word, 2))), ' ')",
+        "lambda __word: upper(left(__word, 1)) || lower(substr(__word, 2))), ' ')",
         "initcap(_0)",
     ),
+    ("instr", 2): Function("strpos(_0, _1)"),
+    ("instr", 3): Function(_FIRST.format(_PLACES), _FIRST.format(_PLACES_OF_SPARK)),
+    ("instr", 4): Function(_NTH.format(_PLACES), _NTH.format(_PLACES_OF_SPARK)),
     ("mask", 1): Function(_masked("_0")),
     ("mask_left", 2): Function(f"{_masked(_LEFT)} || {_WITHOUT_LEFT}"),
     ("mask_right", 2): Function(f"{_WITHOUT_RIGHT} || {_masked(_RIGHT)}"),
@@ -104,7 +120,22 @@ FUNCTIONS: Final[dict[tuple[str, int], Function]] = {
     ),
     ("to_json_string", 1): Function("CAST(to_json(_0) AS VARCHAR)", "to_json(_0)"),
     # Lists and maps.
-    ("array_union", 2): Function("list_distinct(list_concat(_0, _1))"),
+    ("array_distinct", 1): Function(_FIRST_ONES.format("_0", ""), "array_distinct(_0)"),
+    ("array_except", 2): Function(
+        f"CASE WHEN _1 IS NOT NULL THEN {_FIRST_ONES.format('_0', ' AND list_position(_1, __item) IS NULL')} END",
+        "array_except(_0, _1)",
+    ),
+    ("array_intersect", 2): Function(
+        f"CASE WHEN _1 IS NOT NULL THEN {_FIRST_ONES.format('_0', ' AND list_position(_1, __item) IS NOT NULL')} END",
+        "array_intersect(_0, _1)",
+    ),
+    ("array_remove", 2): Function(
+        "list_filter(_0, lambda __item: __item IS DISTINCT FROM _1)", "filter(_0, __item -> NOT __item <=> _1)"
+    ),
+    ("array_union", 2): Function(
+        f"CASE WHEN _0 IS NOT NULL AND _1 IS NOT NULL THEN {_FIRST_ONES.format('list_concat(_0, _1)', '')} END",
+        "array_union(_0, _1)",
+    ),
     ("slice", 3): Function("list_slice(_0, _1, _2)"),
     ("as_map", 2): Function("map(_0, _1)"),
     ("map_union", 2): Function(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 from sqlglot import exp
@@ -37,6 +38,11 @@ _UNITS: Final = frozenset(("year", "month", "week", "day", "hour", "minute", "se
 # Which DuckDB adds to a number, or to a time: as 5, or 5 days.  Nothing is given back: there would be too many ways.
 _NUMBER_OR_TIME: Final = re.compile(r"\s*+(?:[-+]?[0-9.]++\s*+[a-z]*+\s*+)++", re.IGNORECASE)
 _ENTRY: Final = "entry"
+_RESPELLED: Final = (
+    *(exp.Add, exp.Sub, exp.Anonymous, exp.ArrayFilter),
+    *(exp.RegexpExtract, exp.RegexpExtractAll, exp.RegexpReplace),
+)
+_GROUP: Final = re.compile(r"\$([1-9])")
 # Of which a difference is a number of ms.
 _EDGES: Final = ("windowstart", "windowend")
 
@@ -91,7 +97,7 @@ def _is_lambda(tokens: Sequence[Token], at: int, opened: Sequence[int], behind: 
 
 def respell(tree: exp.Expr) -> None:
     """Have DuckDB's expressions in place of ksqlDB's."""
-    for node in reversed(list(tree.find_all(exp.Add, exp.Sub, exp.Anonymous, exp.ArrayFilter, exp.RegexpExtract))):
+    for node in reversed(list(tree.find_all(*_RESPELLED))):
         other = _in_duckdb(node)
         if other is not None:
             node.replace(other)
@@ -110,8 +116,10 @@ def _in_duckdb(node: exp.Expr) -> exp.Expr | None:
         edges = (node.left, node.right)
         is_length = all(isinstance(each, exp.Column) and each.name.lower() in _EDGES for each in edges)
         return made("unix_timestamp(_0) - unix_timestamp(_1)", "duckdb", edges) if is_length else None
-    if isinstance(node, exp.RegexpExtract):
+    if isinstance(node, exp.RegexpExtract | exp.RegexpExtractAll):
         return _with_text_first(node)
+    if isinstance(node, exp.RegexpReplace):
+        return None if node.args.get("modifiers") else _replacing_all(node)
     if isinstance(node, exp.ArrayFilter):
         kept = _over_entries(node.expression)
         return None if kept is None else _map_of(exp.ArrayFilter(this=_entries(node.this), expression=kept))
@@ -141,7 +149,20 @@ def _joined(node: exp.Expr) -> exp.Expr:
     return exp.DPipe(this=_joined(node.left), expression=_joined(node.right))
 
 
-def _with_text_first(node: exp.RegexpExtract) -> exp.Expr | None:
+def _replacing_all(node: exp.RegexpReplace) -> exp.Expr:
+    """What ksqlDB does, and Spark: DuckDB would replace the first match alone.  A group is ``$1`` to them."""
+    other = node.copy()
+    other.set("modifiers", exp.Literal.string("g"))
+    replacement = node.args.get("replacement")
+    if replacement is not None and replacement.is_string and node.expression.is_string:
+        with suppress(re.error):
+            count = re.compile(node.expression.name).groups
+            text = _GROUP.sub(lambda at: f"\\{at[1]}" if int(at[1]) <= count else at[0], replacement.name)
+            other.set("replacement", exp.Literal.string(text))
+    return other
+
+
+def _with_text_first(node: exp.RegexpExtract | exp.RegexpExtractAll) -> exp.Expr | None:
     """ksqlDB has the pattern first, and DuckDB the text: of a constant and a column the constant is the pattern."""
     if not node.this.is_string or node.expression.is_string:
         return None

@@ -24,6 +24,13 @@ def _call(name: str) -> Callable[[list[exp.Expr]], exp.Expr]:
     return lambda arguments: exp.Anonymous(this=name, expressions=arguments)
 
 
+# Of ksqlDB's own, and of lists those that DuckDB has by two names, of which one means ksqlDB's.
+_CALLS: Final = (
+    *("ELT", "ENCODE", "INITCAP", "INSTR", "JSON_ARRAY_CONTAINS", "UNIX_DATE"),
+    *("ARRAY_DISTINCT", "ARRAY_EXCEPT", "ARRAY_INTERSECT", "ARRAY_REMOVE", "LIST_DISTINCT", "ARRAY_POSITION"),
+)
+
+
 class _Dialect(DuckDB):
     """DuckDB's, whose statements are all read as tokens: EXPLAIN would have the rest of its own as one text.
 
@@ -40,7 +47,7 @@ class _Dialect(DuckDB):
         }
         FUNCTIONS: ClassVar[dict[str, Callable[..., Any]]] = {
             **DuckDBParser.FUNCTIONS,
-            **{name: _call(name) for name in ("ELT", "ENCODE", "INITCAP", "JSON_ARRAY_CONTAINS", "UNIX_DATE")},
+            **{name: _call(name) for name in _CALLS},
             "ARRAY_JOIN": lambda arguments: exp.ArrayToString.from_arg_list(
                 [*arguments, exp.Literal.string(",")] if len(arguments) == 1 else arguments
             ),

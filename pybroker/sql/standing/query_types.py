@@ -116,9 +116,12 @@ class QueryTypes:
             raise SqlError(f"{shown(node)} takes {takes.words}, and {shown(own[-1])} is {kind}{takes.hint}")
 
     def _look_at_types(self, tree: exp.Expr) -> None:
-        """Have the functions of lists be there in place of those that take texts, too."""
-        for node in list(tree.find_all(exp.Length, exp.Anonymous)):
-            if isinstance(node, exp.Length):
+        """Have the functions of lists and times be there in place of those that take texts or numbers, too."""
+        for node in list(tree.find_all(exp.Length, exp.Anonymous, exp.UnixToTime)):
+            if isinstance(node, exp.UnixToTime):
+                if (self._type_of(node.this) or "").startswith(("TIMESTAMP", "DATE")):
+                    node.replace(exp.Anonymous(this="UNIX_TIMESTAMP", expressions=[node.this.copy()]))
+            elif isinstance(node, exp.Length):
                 if (self._type_of(node.this) or "").endswith("]"):
                     node.replace(exp.ArraySize(this=node.this.copy()))
             elif node.name.lower() in _ITEMS and node.expressions and self._type_of(node.expressions[0]) in _TEXTS:
