@@ -206,6 +206,12 @@ def test_record_of_a_stream_has_the_time_of_the_record_that_it_is_made_of(text: 
         ("list_extract([1, 2], 2)", "TRY_ELEMENT_AT(ARRAY(1, 2), 2)"),
         ("list_element([1, 2], id)", "TRY_ELEMENT_AT(ARRAY(1, 2), NULLIF(id, 0))"),
         ("list_slice([1, 2, 3], 2, 3)", "SLICE(ARRAY(1, 2, 3), 2, GREATEST(3 - 2 + 1, 0))"),
+        (
+            "list_slice([1], 0, 2)",
+            "SLICE(ARRAY(1), CASE WHEN 0 = 0 THEN 1 ELSE 0 END, "
+            "GREATEST(2 - CASE WHEN 0 = 0 THEN 1 ELSE 0 END + 1, 0))",
+        ),
+        ("list_concat([1], [2])", "COALESCE(CONCAT(ARRAY(1), ARRAY(2)), ARRAY(1), ARRAY(2))"),
         ("strlen(who)", "OCTET_LENGTH(who)"),
         ("left(who, 2)", "LEFT(who, 2)"),
         ("left(who, -1)", "LEFT(who, CASE WHEN -1 < 0 THEN GREATEST(LENGTH(who) + -1, 0) ELSE -1 END)"),
@@ -231,7 +237,8 @@ def test_record_of_a_stream_has_the_time_of_the_record_that_it_is_made_of(text: 
         ("array_slice([1, 2, 3], 2, 3)", "SLICE(ARRAY(1, 2, 3), 2, GREATEST(3 - 2 + 1, 0))"),
         (
             "array_slice([1, 2, 3], 1 + 1, weekday(_timestamp))",
-            "SLICE(ARRAY(1, 2, 3), 1 + 1, GREATEST((DAYOFWEEK(_timestamp) - 1) - (1 + 1) + 1, 0))",
+            "SLICE(ARRAY(1, 2, 3), CASE WHEN (1 + 1) = 0 THEN 1 ELSE 1 + 1 END, GREATEST((DAYOFWEEK(_timestamp) - 1) - "
+            "CASE WHEN (1 + 1) = 0 THEN 1 ELSE 1 + 1 END + 1, 0))",
         ),
     ],
 )

@@ -33,6 +33,7 @@ _PARTS: Final = {
     "epoch": _SECONDS,
 }
 _ITEMS: Final = frozenset(("list_extract", "list_element", "array_extract"))
+_SLICES: Final = frozenset(("list_slice", "array_slice"))
 _PLACES: Final = ("list_position", "list_indexof", "array_position", "array_indexof")
 _OF_PARTS: Final = frozenset(("date_part", "datepart"))
 # A number of characters below 0 leaves out so many to DuckDB, and is none to Spark; a place 0 is before the first one.
@@ -50,7 +51,6 @@ _FROM_FIRST: Final = "reduce(slice(_0, 2, greatest(size(_0) - 1, 0)), try_elemen
 _BY_COUNT: Final = {
     **dict.fromkeys(((name, 2) for name in _PLACES), "CAST(nullif(array_position(_0, _1), 0) AS INT)"),
     ("list_distinct", 1): "array_compact(array_distinct(_0))",
-    **dict.fromkeys((("list_slice", 3), ("array_slice", 3)), _SLICE),
     **dict.fromkeys((("list_reduce", 2), ("array_reduce", 2)), _FROM_FIRST),
     **dict.fromkeys((("list_reduce", 3), ("array_reduce", 3)), "reduce(_0, _2, _1)"),
 }
@@ -80,7 +80,16 @@ def for_spark(tree: exp.Expr) -> None:
             _without_escape(like.expression)
     for replaced in list(tree.find_all(exp.RegexpReplace)):
         _replace_all(replaced)
-    kinds = (exp.Anonymous, exp.ArraySlice, exp.Bracket, exp.DateDiff, exp.Extract, exp.Log, exp.Substring)
+    kinds = (
+        exp.Anonymous,
+        exp.ArrayConcat,
+        exp.ArraySlice,
+        exp.Bracket,
+        exp.DateDiff,
+        exp.Extract,
+        exp.Log,
+        exp.Substring,
+    )
     found = list(tree.find_all(*_NODES, *_CHARACTERS, *kinds))
     for node in reversed(found):  # what is inside first: an argument may stand in several places then
         other = _in_spark(node)
@@ -106,13 +115,21 @@ def _in_spark(node: exp.Expr) -> exp.Expr | None:
         return _made(_boundaries(node.text("unit").upper()), node.expression, node.this)
     if isinstance(node, exp.ArraySlice):
         bounds = (node.args.get("start"), node.args.get("end"))
-        return _made(_SLICE, node.this, *filter(None, bounds)) if None not in bounds else None
+        return _slice(node.this, *filter(None, bounds)) if None not in bounds else None
+    if isinstance(node, exp.ArrayConcat):
+        return (
+            _made("coalesce(concat(_0, _1), _0, _1)", node.this, *node.expressions)
+            if len(node.expressions) == 1
+            else None
+        )
     if isinstance(node, exp.Bracket):
         return _item_of_brackets(node)
     if isinstance(node, exp.Anonymous):
         arguments = node.expressions
         if node.name.lower() in _ITEMS and len(arguments) == 2:
             return _item(arguments[0], arguments[1])
+        if node.name.lower() in _SLICES and len(arguments) == 3:
+            return _slice(*arguments)
         by_count = _BY_COUNT.get((node.name.lower(), len(arguments)))
         if by_count is not None:
             return _made(by_count, *arguments)
@@ -177,6 +194,14 @@ def _item(of: exp.Expr, place: exp.Expr) -> exp.Expr:
     if not place.is_int or place.to_py() == 0:
         place = exp.Nullif(this=place, expression=exp.Literal.number(0))
     return exp.Anonymous(this="TRY_ELEMENT_AT", expressions=[of.copy(), place])
+
+
+def _slice(of: exp.Expr, first: exp.Expr, last: exp.Expr) -> exp.Expr | None:
+    """A part of a list; place 0, which ends a query of Spark's, is the first one's."""
+    if not _is_above(first, 0):
+        place = made("CASE WHEN _0 = 0 THEN 1 ELSE _0 END", "spark", [first])
+        return _made(_SLICE, of, place, last)
+    return _made(_SLICE, of, first, last)
 
 
 def _boundaries(unit: str) -> str:

@@ -65,6 +65,12 @@ _NTH: Final = (
     "coalesce(list_extract({}, CAST(CASE WHEN _3 < 1 THEN NULL WHEN _2 < 0 THEN 0 - _3 ELSE _3 END AS INT)), 0)"
 )
 
+# Parts of a text with a key and a value each, of which the last one of a key counts.
+_SPLITS: Final = "_1 <> '' AND _2 <> '' AND _1 <> _2"
+_PAIRS: Final = "list_filter(string_split(_0, _1), lambda __pair: contains(__pair, _2))"
+_PAIRS_OF_SPARK: Final = "filter(split(_0, concat('\\\\Q', _1, '\\\\E')), __pair -> contains(__pair, _2))"
+_PAIR_KEY: Final = "split_part(__pair, _2, 1)"
+
 _LEFT, _RIGHT = "left(_0, _1)", "right(_0, _1)"
 _WITHOUT_LEFT, _WITHOUT_RIGHT = "substr(_0, _1 + 1)", "left(_0, greatest(length(_0) - _1, 0))"
 
@@ -107,8 +113,12 @@ FUNCTIONS: Final[dict[tuple[str, int], Function]] = {
     ("mask_keep_right", 2): Function(f"{_masked(_WITHOUT_RIGHT)} || {_RIGHT}"),
     ("regexp_split_to_array", 2): Function("regexp_split_to_array(_0, _1)", "split(_0, _1)"),
     ("split_to_map", 3): Function(
-        "map_from_entries(list_transform(string_split(_0, _1), "
-        "lambda pair: {'k': split_part(pair, _2, 1), 'v': split_part(pair, _2, 2)}))"
+        f"CASE WHEN {_SPLITS} THEN map_from_entries(list_transform(list_filter({_PAIRS}, lambda __pair, __at: "
+        f"list_position(list_reverse(list_transform({_PAIRS}, lambda __pair: {_PAIR_KEY})), {_PAIR_KEY}) "
+        f"= length({_PAIRS}) - __at + 1), lambda __pair: {{'k': {_PAIR_KEY}, 'v': split_part(__pair, _2, 2)}})) END",
+        f"CASE WHEN {_SPLITS} THEN map_from_entries(transform("
+        f"array_distinct(transform({_PAIRS_OF_SPARK}, __pair -> {_PAIR_KEY})), __key -> struct(__key AS k, split_part("
+        f"list_extract(filter({_PAIRS_OF_SPARK}, __pair -> {_PAIR_KEY} = __key), -1), _2, 2) AS v))) END",
     ),
     ("extractjsonfield", 2): Function(
         "CASE WHEN json_valid(_0) THEN json_extract_string(_0, _1) END", "get_json_object(_0, _1)"
@@ -139,7 +149,8 @@ FUNCTIONS: Final[dict[tuple[str, int], Function]] = {
     ("slice", 3): Function("list_slice(_0, _1, _2)"),
     ("as_map", 2): Function("map(_0, _1)"),
     ("map_union", 2): Function(
-        "map_concat(_0, _1)", "map_concat(map_filter(_0, (k, v) -> NOT array_contains(map_keys(_1), k)), _1)"
+        "map_concat(_0, _1)",
+        "coalesce(map_concat(map_filter(_0, (k, v) -> NOT array_contains(map_keys(_1), k)), _1), _0, _1)",
     ),
     # Times.  ``unix_timestamp`` and ``from_unixtime`` have seconds to Spark.
     ("unix_timestamp", 0): Function("epoch_ms(CAST(now() AS TIMESTAMP))", "unix_millis(current_timestamp())"),
