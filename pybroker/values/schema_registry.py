@@ -53,10 +53,13 @@ class SchemaRegistry:
     """The registry at an address; pickled without what it has learned."""
 
     def __init__(self, url: str) -> None:
-        """Raises ValueError for what is no address of HTTP."""
+        """Raises ValueError for what is no address of HTTP, or has a login or parameters."""
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
             raise ValueError(f"{parts.scheme}://{parts.hostname or ''} is no http:// or https:// address")
+        if parts.query or parts.fragment:
+            # It would stand in each error, and in front of each path.
+            raise ValueError(f"{parts.scheme}://{parts.hostname} is an address with parameters, which none may have")
         self.url = url.rstrip("/")
         self._known: dict[int, RegisteredSchema] = {}
 

@@ -51,7 +51,8 @@ class World:
         whole = {"name": self.name, "connector.class": kind, "topic": self.topic, "poll.interval.ms": "20"}
         whole |= {key.replace("_", "."): text for key, text in config.items()}
         # A configuration is judged before its references are resolved.
-        assert errors_of(whole | dict.fromkeys(whole.keys() & {"http.authorization"}, "${env:TOKEN}")) == {}
+        declared = {**whole, **self.references}
+        assert errors_of(declared | dict.fromkeys(whole.keys() & {"http.authorization"}, "${env:TOKEN}")) == {}
         work = Work(
             name=self.name,
             kind=found,
@@ -63,7 +64,7 @@ class World:
             starting_offsets=lambda _: "",
             place=SourcePlace(self.state, self.settings, self.name),
             ends=threading.Event() if ends is None else ends,
-            declared={**whole, **self.references},
+            declared=declared,
         )
         self.runs.append(start(work))
         return self.runs[-1]

@@ -114,6 +114,10 @@ def test_login_comes_from_a_file_and_stands_in_no_declaration(tmp_path: Path, mo
     with pytest.raises(RegistryAway, match=r"has no line basic\.auth\.user\.info=USER:PASSWORD"):
         SchemaRegistry(registry.url).latest("orders-value")
     assert "is no http:// or https:// address" in world.refusal("SET 'schema.registry.url' = 'http://ada:secret@host'")
+    for address in ("http://host/?apikey=secret", "http://ada?:secret@host", "http://host#secret"):
+        told = world.refusal(f"SET 'schema.registry.url' = '{address}'")
+        assert "an address with parameters, which none may have" in told
+        assert "secret" not in told
 
 
 def test_login_goes_to_no_registry_that_another_declaration_names(
