@@ -233,6 +233,8 @@ class MirrorFetcher(ReplicaFetcher):
         """Ask where the source's log begins: of what ends before that its epochs say nothing."""
 
         def answered(response: Any | None, error: PeerError | None) -> None:
+            if self._partitions.get(partition.key) is not partition:
+                return  # another fetcher has it by now
             topics = () if response is None else response.topics
             found = next((each for topic in topics for each in topic.partitions), None)
             if found is None or found.error_code or found.offset < 0:

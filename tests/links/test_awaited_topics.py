@@ -11,8 +11,9 @@ from pybroker.cluster.decisions.operations import NewTopic
 from pybroker.cluster.image.coordinator_table import GROUPS
 from pybroker.cluster.image.link_states import MIRROR_STATE, MIRRORING
 from pybroker.cluster.links.awaited_topics import AWAITED_MS, AwaitedTopics
-from pybroker.cluster.links.link_keeper import LOOKS_PER_SETTINGS
+from pybroker.cluster.links.link_keeper import LOOKS_PER_SETTINGS, LOOKS_UNTIL_LOST
 from pybroker.testing import Broker
+from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.describe_configs import DescribeConfigsRequest
 from pybroker_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.broker.wire_client import WireClient
@@ -71,6 +72,17 @@ def test_a_topic_that_is_deleted_during_a_look_is_made_anew_by_the_next_one_at_o
     answers.pop()()  # the settings of the new one
     kept.settle(AT_ONCE_MS)
     assert kept.states == {"orders": MIRRORING, "payments": MIRRORING, "refunds": MIRRORING}
+
+
+def test_looks_that_follow_deletions_at_once_do_not_stop_what_a_source_misses_for_a_moment(kept: Kept) -> None:
+    kept.link()
+    kept.source.errors["orders"] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    looks = len(kept.source.asked)
+    for _ in range(LOOKS_UNTIL_LOST + 1):
+        delete(kept, "payments")
+        kept.settle(AT_ONCE_MS)
+    assert len(kept.source.asked) - looks > LOOKS_UNTIL_LOST
+    assert kept.states["orders"] == MIRRORING
 
 
 def test_a_topic_is_mirrored_once_another_one_of_its_name_is_deleted(kept: Kept) -> None:

@@ -13,6 +13,7 @@ Counterpart in Kafka: the mirror coordinator of KIP-1279.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Generator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -78,7 +79,8 @@ class LinkKeeper:
         self._metadata = metadata
         self._connect = connect
         self._watched: dict[str, _WatchedSource] = {}
-        self._missed: dict[str, dict[str, int]] = {}  # by links: topics that were missed by so many looks in a row
+        # By links: topics that were missed by so many looks in a row, and when the last one that counts was.
+        self._missed: dict[str, dict[str, tuple[int, float]]] = {}
         self._unsubscribe = metadata.subscribe(self._on_image)
         controller.activity_listeners.append(self._on_activity)
         self._on_activity(controller.is_active)
@@ -130,10 +132,9 @@ class LinkKeeper:
 
     def _follow(self, config: LinkConfig, source: SourceCluster) -> None:
         rules = self._controller.topic_rules
-        missed, before = self._missed_topics(config, source), self._missed.get(config.link, {})
-        looks = {topic: before.get(topic, 0) + 1 for topic in missed}
+        looks = self._looks_that_missed(config, source)
         self._missed[config.link] = looks
-        unsure = frozenset(topic for topic, count in looks.items() if count < LOOKS_UNTIL_LOST)
+        unsure = frozenset(topic for topic, (count, _) in looks.items() if count < LOOKS_UNTIL_LOST)
 
         def decide(builder: ImageBuilder) -> Generator[None, None, None] | None:
             watched = self._watched.get(config.link)
@@ -142,6 +143,19 @@ class LinkKeeper:
             return follow_source(builder, config, source._replace(unsure=unsure), rules)
 
         self._submit(decide)
+
+    def _looks_that_missed(self, config: LinkConfig, source: SourceCluster) -> dict[str, tuple[int, float]]:
+        """Those in a row, of each topic, and when the last one that counts was.
+
+        One that follows another at once says nothing more: the broker that answers lags as it did.
+        """
+        now_ms, before = self._env.clock.monotonic_ms(), self._missed.get(config.link, {})
+        counts_before_ms = now_ms - config.get("refresh.interval.ms") / 2
+        looks = {}
+        for topic in self._missed_topics(config, source):
+            count, at_ms = before.get(topic, (0, -math.inf))
+            looks[topic] = (count + 1, now_ms) if at_ms <= counts_before_ms else (count, at_ms)
+        return looks
 
     def _missed_topics(self, config: LinkConfig, source: SourceCluster) -> list[str]:
         """Topics that the link mirrors, and which the source does not show, or with fewer partitions."""
