@@ -50,6 +50,8 @@ logger = logging.getLogger(__name__)
 
 # So long a broker of the source that does not lead a partition has to say how many its topic has.
 OTHERS_TIMEOUT_MS: Final = 2_000
+# What is not answered in time breaks its connection, on which nothing else may wait.
+OTHERS: Final = "partition counts"
 
 # A partition of a promotion that is known to lag is asked for its end so rarely; others each time.
 ALL_ENDS_MS: Final = 1_000
@@ -391,7 +393,7 @@ class MirrorFetcher(ReplicaFetcher):
 
         for node in nodes:
             told = partial(answered, node)
-            self._peers.ask(node, request, METADATA_VERSION, told, timeout_ms=OTHERS_TIMEOUT_MS, channel=CONTROL)
+            self._peers.ask(node, request, METADATA_VERSION, told, timeout_ms=OTHERS_TIMEOUT_MS, channel=OTHERS)
         if not nodes:
             done()
 

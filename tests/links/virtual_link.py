@@ -21,6 +21,7 @@ from pybroker.cluster.image.link_states import MirroredTopic, MirrorReport
 from pybroker.cluster.membership.peers import CONTROL, PeerDone, PeerError, PeerFailure
 from pybroker.config.link_config import LinkConfig
 from pybroker.config.schema import ConfigError
+from pybroker.replication.mirror_fetcher import OTHERS_TIMEOUT_MS
 from pybroker.replication.mirrors import Mirrors
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.metadata import (
@@ -56,6 +57,8 @@ class VirtualSource:
     ) -> None:
         timers = self._cluster.world.timers
         self._questions.append(request)
+        # It would break that connection, and whatever waits there for its own time.
+        assert channel != CONTROL or timeout_ms > OTHERS_TIMEOUT_MS
         if self._is_away():
             timers.call_later(LATENCY_MS, done, None, PeerError(PeerFailure.UNREACHABLE, False))
         elif isinstance(request, MetadataRequest):
