@@ -226,6 +226,7 @@ class Listener:
         ("http://h/a b", "characters that no URL has"),
         ("http://h/é", "characters that no URL has"),
         ("http://h/?max_tokens=5&sort_key=a", None),
+        ("http://h/?pageToken=5&next_token=6&token_type=bearer&tokenize=true&secretary=bob", None),
         ("http://h/?api_key=${file:/p?q:key}&sig=${env:SIG}", None),
         ("http://h/?api_key=hunter2", "the value of api_key must be named by a config provider"),
         ("http://h/?a=b&key=hunter2", "the value of key must be named"),

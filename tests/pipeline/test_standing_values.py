@@ -132,6 +132,7 @@ def test_texts_are_numbers_where_a_question_takes_them_for_such(drive: Any) -> N
     columns = tuple(Column(name, kind, name, name == "k") for name, kind in kinds.items())
     driver = drive(job_of("CREATE STREAM t AS SELECT * FROM s", Relation("s", "s", Format.CSV, columns)))
     wrong = ["0x1F,,,,", "1_000,,,,", "5.5,,,,", ",1d,,,", ",0x1p3,,,", ",1_0.5,,,", ",, true ,,"]
+    wrong += [",,,-9223372036854775808,", ",,,,20260131"]
     rows = [" +7 ,1.5e3,TRUE,1769868000123,18718", "-7,.5,no,2026-01-31 14:00:00.123,2021-04-01"]
     driver.pipe("s", *(Record(b"1", each.encode()) for each in (*wrong, *rows)), Record(b"0x1F", b",,,,"))
     same = {"at": "2026-01-31 14:00:00.123", "d": "2021-04-01"}

@@ -98,6 +98,7 @@ NO_LIST = "CAST(NULL AS INTEGER[])"
 # What ksqlDB's documentation says of NULL, of what is empty, and of places that are negative or not there.
 EDGES: dict[str, Any] = {
     "INSTR('CORPORATE FLOOR', 'OR', 3)": 5,
+    "INSTR(repeat(name, 200000), 'y', ms - ms + 2)": 0,
     "INSTR('CORPORATE FLOOR', 'OR', 3, 2)": 14,
     "INSTR('CORPORATE FLOOR', 'OR', -3)": 5,
     "INSTR('CORPORATE FLOOR', 'OR', -3, 2)": 2,
@@ -207,7 +208,10 @@ def spark(expression: str) -> str:
         (r"regexp_replace(a, '(x)', '<\1>', 'gi')", "REGEXP_REPLACE(a, '(?i)' || '(x)', '<$1>')"),
         ("REGEXP_EXTRACT_ALL('l.', a)", "REGEXP_EXTRACT_ALL(a, 'l.', 0)"),
         ("INSTR(a, 'x')", "LOCATE('x', a)"),
-        ("INSTR(a, 'x', -1)", "COALESCE(TRY_ELEMENT_AT(FILTER(SEQUENCE(1, GREATEST(LENGTH(a), 1)), __at -> "),
+        (
+            "INSTR(a, 'x', -1)",
+            "CASE WHEN -1 > 0 AND -1 <= LENGTH(a) THEN COALESCE(NULLIF(LOCATE('x', a, -1), 0), 0) ELSE ",
+        ),
         ("ARRAY_DISTINCT(ARRAY[1])", "ARRAY_DISTINCT(ARRAY(1))"),
         ("list_distinct(ARRAY[1])", "ARRAY_COMPACT(ARRAY_DISTINCT(ARRAY(1)))"),
         ("ARRAY_REMOVE(ARRAY[1], 2)", "FILTER(ARRAY(1), __item -> NOT __item IS NOT DISTINCT FROM 2)"),

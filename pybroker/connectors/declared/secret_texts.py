@@ -28,9 +28,10 @@ _OF_SECRETS: Final = re.compile(
 )
 # The name of a transform is its owner's choice, and says nothing of a value.
 _ALIAS: Final = re.compile(r"^(?:transforms|predicates)\.[^.]*\.")
-# A number of tokens is none: servers of language models are asked for one.
+# A number of tokens is none: servers of language models are asked for one.  The token of a page is none either.
 _OF_PARAMETERS: Final = re.compile(
-    rf"(?i)(?!.*tokens$)(?:{_WORDS})|^(?:key|auth)$|(?:^|[._-])(?:sig|signature|pwd|pass)$"
+    rf"(?i)^(?!.*(?:tokens|(?:page|next|continuation)[._-]?token|[._-]type)$).*(?:{_WORDS})(?!ize|ary)"
+    r"|^(?:key|auth)$|(?:^|[._-])(?:sig|signature|pwd|pass)$"
 )
 _PRIVATE_KEY: Final = re.compile(r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY")
 _URL: Final = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.:-]*:/\S*\s*")
@@ -88,4 +89,8 @@ def hidden(name: str, text: str) -> str:
 
 def _holds_login(text: str) -> bool:
     user = _USER.search(_REFERENCE.sub(_FOUND, text))
-    return (user is not None and _FOUND not in user[0]) or (":/" in text and any(secret_parameters(text)))
+    name, colon, password = (
+        ("", "", "") if user is None else user[0].removeprefix("://").removesuffix("@").partition(":")
+    )
+    is_plain = user is not None and _FOUND not in (password if colon else name)
+    return is_plain or (":/" in text and any(secret_parameters(text)))

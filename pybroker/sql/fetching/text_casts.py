@@ -12,7 +12,17 @@ from typing import Final, TypeAlias
 from sqlglot import exp
 
 from pybroker.sql.parsing.column_types import parsed_type, type_of_text
-from pybroker.values.text_spellings import BASE64, BOOLEAN, COUNT, DECIMAL, FLOAT, INTEGER, MS_PER_DAY
+from pybroker.values.text_spellings import (
+    BASE64,
+    BOOLEAN,
+    COUNT,
+    DAY_MAX,
+    DAY_MIN,
+    DECIMAL,
+    FLOAT,
+    INTEGER,
+    MS_PER_DAY,
+)
 
 _LISTS: Final = (exp.DType.ARRAY, exp.DType.LIST)
 _TIMESTAMPS: Final = (
@@ -102,7 +112,8 @@ def _of_count(text: str, kind: exp.DataType) -> str | None:
     if kind.this in _TIMESTAMPS:
         time = f"TRY(make_timestamp_ms({number}))"
     elif kind.this is exp.DType.DATE:
-        time = f"TRY(DATE '1970-01-01' + TRY_CAST({text} AS INTEGER))"
+        days = f"TRY_CAST({text} AS INTEGER)"
+        time = f"CASE WHEN {days} BETWEEN {DAY_MIN} AND {DAY_MAX} THEN DATE '1970-01-01' + {days} END"
     elif kind.this is exp.DType.TIME:
         is_one = f"{number} BETWEEN 0 AND {MS_PER_DAY - 1}"
         time = f"CASE WHEN {is_one} THEN TIME '00:00' + to_milliseconds({number}) END"

@@ -61,6 +61,8 @@ _PLACES: Final = f"list_filter(range(1, length(_0) + 1), lambda __at: {_IS_PLACE
 _PLACES_OF_SPARK: Final = f"filter(sequence(1, greatest(length(_0), 1)), __at -> {_IS_PLACE})"
 # ``list_extract`` is translated after these, for Spark too: a place that is not there ends no query then.
 _FIRST: Final = "coalesce(list_extract({}, CASE WHEN _2 < 0 THEN -1 ELSE 1 END), 0)"
+# What most ask for, without a look at each place of a long text.
+_FIRST_BEHIND: Final = "CASE WHEN _2 > 0 AND _2 <= length(_0) THEN coalesce(nullif({}, 0) {}, 0) ELSE {} END"
 _NTH: Final = (
     "coalesce(list_extract({}, CAST(CASE WHEN _3 < 1 THEN NULL WHEN _2 < 0 THEN 0 - _3 ELSE _3 END AS INT)), 0)"
 )
@@ -104,7 +106,10 @@ FUNCTIONS: Final[dict[tuple[str, int], Function]] = {
         "initcap(_0)",
     ),
     ("instr", 2): Function("strpos(_0, _1)"),
-    ("instr", 3): Function(_FIRST.format(_PLACES), _FIRST.format(_PLACES_OF_SPARK)),
+    ("instr", 3): Function(
+        _FIRST_BEHIND.format("strpos(substr(_0, _2), _1)", "+ _2 - 1", _FIRST.format(_PLACES)),
+        _FIRST_BEHIND.format("locate(_1, _0, _2)", "", _FIRST.format(_PLACES_OF_SPARK)),
+    ),
     ("instr", 4): Function(_NTH.format(_PLACES), _NTH.format(_PLACES_OF_SPARK)),
     ("mask", 1): Function(_masked("_0")),
     ("mask_left", 2): Function(f"{_masked(_LEFT)} || {_WITHOUT_LEFT}"),

@@ -27,7 +27,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pybroker.values.text_spellings import BOOLEAN, COUNT, DECIMAL, FLOAT, INTEGER
+from pybroker.values.text_spellings import BOOLEAN, COUNT, DAY_MAX, DAY_MIN, DECIMAL, FLOAT, INTEGER
 from pybroker.values.timestamps import TIMESTAMP_MS_MAX
 
 _TIMES: Final = (DateType, TimestampType, TimestampNTZType)
@@ -45,7 +45,7 @@ def of_text(text: Column, kind: DataType) -> Column:
 
 def time_of_ms(number: Column) -> Column:
     """The time that is so many milliseconds from 1970 on; null for one that has no place in a timestamp."""
-    return F.when(F.abs(number) <= TIMESTAMP_MS_MAX, F.timestamp_millis(number))
+    return F.when(number.between(-TIMESTAMP_MS_MAX, TIMESTAMP_MS_MAX), F.timestamp_millis(number))
 
 
 def type_in_json(kind: DataType) -> DataType:
@@ -93,7 +93,8 @@ def _or_false(found: Column | None) -> Column:
 
 def _of_count(text: Column, kind: DataType) -> Column:
     if isinstance(kind, DateType):
-        return F.date_from_unix_date(text.try_cast("int"))
+        days = text.try_cast("int")
+        return F.when(days.between(DAY_MIN, DAY_MAX), F.date_from_unix_date(days))
     return time_of_ms(text.try_cast("bigint")).cast(kind)
 
 
