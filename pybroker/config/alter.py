@@ -231,21 +231,22 @@ def compile_match(patterns: Sequence[str]) -> dict[str, re.Pattern[str]]:
 def _updates(
     alteration: Alteration, current: Overrides, setting_of: Callable[[str], Setting | None]
 ) -> dict[str, str | None]:
-    updates = {
-        operation.name: _new_value(operation, current.get(operation.name), setting_of(operation.name))
-        for operation in alteration.operations
-    }
+    # A request may have a hundred thousand operations of one resource, which are decided in one turn.
+    updates = {}
+    for operation in alteration.operations:
+        name, value, kind = operation
+        if kind == DELETE:
+            value = None
+        elif kind != SET:
+            value = _edited_list(operation, current.get(name), setting_of(name))
+        updates[name] = value
     for name, value in updates.items():
         if value is not None and (message := too_long(name, value)) is not None:
             raise ConfigFailure(ErrorCode.INVALID_CONFIG, message)
     return updates
 
 
-def _new_value(operation: AlterConfigOp, current: str | None, setting: Setting | None) -> str | None:
-    if operation.kind == SET:
-        return operation.value
-    if operation.kind == DELETE:
-        return None
+def _edited_list(operation: AlterConfigOp, current: str | None, setting: Setting | None) -> str:
     if setting is None or setting.type != LIST:
         verb = OPERATION_NAMES[operation.kind]
         message = f"Can't {verb} to key {operation.name} because its type is not LIST."

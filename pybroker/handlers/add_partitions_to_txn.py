@@ -8,6 +8,9 @@ whether a partition belongs to one (KIP-890).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import repeat
+
 from pybroker.cluster.image.coordinator_table import INTERNAL_TOPICS
 from pybroker.coordinators.gather import Gather
 from pybroker.handlers.context import Parked, RequestContext, Steps
@@ -91,7 +94,7 @@ def _refused(ctx: RequestContext, transaction: AddPartitionsToTxnTransaction) ->
     for topic in transaction.topics:
         for index in topic.partitions:
             outcome[topic.name, index] = errors.get((topic.name, index), ErrorCode.OPERATION_NOT_ATTEMPTED)
-        yield
+            yield
     return outcome
 
 
@@ -104,20 +107,17 @@ def _topic_results(transaction: AddPartitionsToTxnTransaction, outcome: Outcome)
             yield
         results = []
         for name in sorted(by_topic):
-            results.append(_topic_result(name, sorted(by_topic[name])))
-            yield
+            results.append((yield from _topic_result(name, sorted(by_topic[name]))))
         return results
     results = []
     for topic in transaction.topics:
-        results.append(_topic_result(topic.name, [(index, outcome) for index in topic.partitions]))
-        yield
+        results.append((yield from _topic_result(topic.name, zip(topic.partitions, repeat(outcome), strict=False))))
     return results
 
 
-def _topic_result(name: str, codes: list[tuple[int, int]]) -> AddPartitionsToTxnTopicResult:
-    return AddPartitionsToTxnTopicResult(
-        name=name,
-        results_by_partition=[
-            AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code) for index, code in codes
-        ],
-    )
+def _topic_result(name: str, codes: Iterable[tuple[int, int]]) -> Steps:
+    results = []
+    for index, code in codes:
+        results.append(AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code))
+        yield
+    return AddPartitionsToTxnTopicResult(name=name, results_by_partition=results)

@@ -8,6 +8,7 @@ Version notes: by id from 6 (KIP-516), where each topic has either a name or an 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
 from pybroker.cluster.decisions.operations import TopicDeletion
 from pybroker.handlers.context import Parked, RequestContext, Steps
@@ -37,13 +38,7 @@ def handle(ctx: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsRes
     states = _states(ctx, request)
     if not ctx.services.config.get_bool("delete.topic.enable"):
         return _disabled(states, ctx.api_version)
-    responses = [_bad_state(state) for state in states if (state.name is None) == (state.topic_id == ZERO_UUID)]
-    topics: list[str | bytes] = [
-        state.topic_id if state.name is None else state.name
-        for state in states
-        if (state.name is None) != (state.topic_id == ZERO_UUID)
-    ]
-    return _delete(ctx, topics, responses, request.timeout_ms)
+    return _delete(ctx, states, request.timeout_ms)
 
 
 def refuse(ctx: RequestContext, request: DeleteTopicsRequest, error: ErrorCode) -> DeleteTopicsResponse:
@@ -55,11 +50,16 @@ def _states(ctx: RequestContext, request: DeleteTopicsRequest) -> list[DeleteTop
     return request.topics if ctx.api_version >= _STATES_SINCE else _states_of(request.topic_names)
 
 
-def _delete(
-    ctx: RequestContext, topics: list[str | bytes], responses: list[DeletableTopicResult], timeout_ms: int
-) -> Steps:
+def _delete(ctx: RequestContext, states: Iterable[DeleteTopicState], timeout_ms: int) -> Steps:
     """Some at a time: each of a topic's partitions has files to put aside."""
-    counts = Counter(topics)
+    responses: list[DeletableTopicResult] = []
+    counts: Counter[str | bytes] = Counter()
+    for state in states:
+        if (state.name is None) == (state.topic_id == ZERO_UUID):
+            responses.append(_bad_state(state))
+        else:
+            counts[state.topic_id if state.name is None else state.name] += 1
+        yield
     mutations = Mutations(ctx, _STRICT_QUOTA_SINCE)
     if not ctx.authorize(AclOperation.DELETE, Resource.CLUSTER, CLUSTER_NAME, log_if_denied=False):
         for topic in list(counts):

@@ -22,6 +22,7 @@ from pybroker.cluster.store.zookeeper import zookeeper_codec
 from pybroker.config.resources import CLIENT_METRICS, GROUP, ConfigChange
 from pybroker.security.scram import BY_TYPE, ITERATIONS_MIN
 from pybroker_protocol.errors import ErrorCode
+from tests.steps import end_of
 
 LONGEST = "/" * (STORE_NAMES_BYTES_MAX // 3)
 TOO_LONG = LONGEST[:-1] + "\u00e4"
@@ -58,7 +59,7 @@ def test_keys_of_the_longest_names_fit_in_zookeeper() -> None:
         result.error_code
         for result in alter_client_quotas(builder, [QuotaAlteration(both(LONGEST[: len(LONGEST) // 2]), QUOTA)])
     ] == [0]
-    assert [result.error_code for result in alter_scram_credentials(builder, [], [upsertion(LONGEST)])] == [0]
+    assert [result.error_code for result in end_of(alter_scram_credentials(builder, [], [upsertion(LONGEST)]))] == [0]
     puts, _ = zookeeper_codec.decode_writes(written(builder))
     assert len(puts) == 4
 
@@ -68,9 +69,8 @@ def test_longest_name_of_letters_that_a_request_can_have_is_taken() -> None:
     assert {result.error_code for result in alter_configs(builder, settings(LONGEST_OF_LETTERS))} == {0}
     entity = (("user", LONGEST_OF_LETTERS),)
     assert [result.error_code for result in alter_client_quotas(builder, [QuotaAlteration(entity, QUOTA)])] == [0]
-    assert [result.error_code for result in alter_scram_credentials(builder, [], [upsertion(LONGEST_OF_LETTERS)])] == [
-        0
-    ]
+    users = end_of(alter_scram_credentials(builder, [], [upsertion(LONGEST_OF_LETTERS)]))
+    assert [result.error_code for result in users] == [0]
     assert len(zookeeper_codec.decode_writes(written(builder))[0]) == 4
 
 
@@ -81,7 +81,7 @@ def test_longer_names_are_refused_and_others_of_the_request_are_not() -> None:
     assert [result[1:] for result in configs] == [refused, refused, (0, None), (0, None)]
     alterations = [QuotaAlteration(entity, QUOTA) for entity in (both(TOO_LONG), both("a"))]
     assert [result[1:] for result in alter_client_quotas(builder, alterations)] == [refused, (0, None)]
-    users = alter_scram_credentials(builder, [], [upsertion(TOO_LONG), upsertion("a")])
+    users = end_of(alter_scram_credentials(builder, [], [upsertion(TOO_LONG), upsertion("a")]))
     assert {name: (code, message) for name, code, message in users} == {
         "a": (0, None),
         TOO_LONG: (ErrorCode.UNACCEPTABLE_CREDENTIAL, SAYS),
@@ -102,7 +102,7 @@ def test_what_has_a_longer_name_since_before_can_be_removed() -> None:
     assert alter_configs(builder, settings(TOO_LONG, None)[:1])[0].error_code == 0
     removal = QuotaAlteration(both(TOO_LONG), (("request_percentage", None),))
     assert alter_client_quotas(builder, [removal])[0].error_code == 0
-    assert alter_scram_credentials(builder, [(MECHANISM, TOO_LONG)], [])[0].error_code == 0
+    assert end_of(alter_scram_credentials(builder, [(MECHANISM, TOO_LONG)], []))[0].error_code == 0
     image = builder.view()
     assert not image.configs
     assert not image.quotas

@@ -31,7 +31,7 @@ def alter_scram_credentials(
     """Delete and set what is known of users' passwords; one answer per user."""
     users = dict.fromkeys((*(user for _, user in deletions), *(upsertion.user for upsertion in upsertions)))
 
-    def decide(builder: ImageBuilder) -> list[NamedResult]:
+    def decide(builder: ImageBuilder) -> Generator[None, None, list[NamedResult]]:
         return scram_rules.alter_scram_credentials(builder, deletions, upsertions)
 
     controller.submit(decide, refuse_named(list(users)), done, timeout_ms=REQUEST_TIMEOUT_MS)

@@ -7,7 +7,8 @@ Counterpart in Kafka: ``org.apache.kafka.controller.ScramControlManager``.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Generator, Iterable, Sequence
+from itertools import chain
 
 from pybroker.cluster.decisions.operations import NamedResult, ScramUpsertion
 from pybroker.cluster.image.cluster_image import ImageBuilder, ScramKey
@@ -20,25 +21,34 @@ _TWICE = "A user credential cannot be altered twice in the same request"
 
 def alter_scram_credentials(
     builder: ImageBuilder, deletions: Sequence[ScramKey], upsertions: Sequence[ScramUpsertion]
-) -> list[NamedResult]:
-    """Delete and set credentials; one answer per user: those that went well first."""
+) -> Generator[None, None, list[NamedResult]]:
+    """Delete and set credentials, with places where others may have a turn.
+
+    Returns one answer per user: those that went well first.
+    """
     existing = builder.view().scram_credentials
     accepted: dict[str, ScramKey | ScramUpsertion] = {}
     refused: dict[str, NamedResult] = {}
-    wanted: list[tuple[str, ScramKey | ScramUpsertion, NamedResult | None]] = [
-        (user, (mechanism, user), _refusal_of_deletion(existing, user, mechanism)) for mechanism, user in deletions
-    ]
-    wanted += [(upsertion.user, upsertion, _refusal_of_upsertion(upsertion)) for upsertion in upsertions]
-    for user, change, refusal in wanted:
+    changes: Iterable[ScramKey | ScramUpsertion] = chain(deletions, upsertions)
+    for change in changes:
+        yield
+        user = change.user if isinstance(change, ScramUpsertion) else change[1]
         if user in refused:
             continue
         if accepted.pop(user, None) is not None:
             refused[user] = NamedResult(user, ErrorCode.DUPLICATE_RESOURCE, _TWICE)
-        elif refusal is not None:
+            continue
+        refusal = (
+            _refusal_of_upsertion(change)
+            if isinstance(change, ScramUpsertion)
+            else _refusal_of_deletion(existing, change)
+        )
+        if refusal is not None:
             refused[user] = refusal
         else:
             accepted[user] = change
     for change in accepted.values():
+        yield
         if isinstance(change, ScramUpsertion):
             _put(builder, change)
         else:
@@ -52,9 +62,10 @@ def _put(builder: ImageBuilder, upsertion: ScramUpsertion) -> None:
     builder.put_scram_credential((upsertion.mechanism, upsertion.user), credential)
 
 
-def _refusal_of_deletion(existing: Collection[ScramKey], user: str, mechanism: int) -> NamedResult | None:
+def _refusal_of_deletion(existing: Collection[ScramKey], key: ScramKey) -> NamedResult | None:
+    mechanism, user = key
     refusal = _refusal_of_key(user, mechanism)
-    if refusal is None and (mechanism, user) not in existing:
+    if refusal is None and key not in existing:
         message = "Attempt to delete a user credential that does not exist"
         return NamedResult(user, ErrorCode.RESOURCE_NOT_FOUND, message)
     return refusal
