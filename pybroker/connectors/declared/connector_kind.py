@@ -11,9 +11,7 @@ from urllib.parse import urlsplit
 
 from pybroker.connectors.declared.common_keys import DEAD_LETTERS, EVERYWHERE, SINK, SOURCE, converter_key
 from pybroker.connectors.declared.config_keys import Key, KeyType
-from pybroker.connectors.declared.secret_texts import secret_parameters
-
-_REFERENCE: Final = re.compile(r"\$\{[^}]*\}")
+from pybroker.connectors.declared.secret_texts import secret_parameters, without_references
 
 # What is wrong with values as they stand together, by the key that is named.
 Check = Callable[[Mapping[str, str]], dict[str, list[str]]]
@@ -89,7 +87,7 @@ def _check_url(text: str) -> str | None:
 
 def check_http(text: str) -> str | None:
     """The check of a server's URL, of which a part may be a reference."""
-    url = _REFERENCE.sub("found", text.strip())
+    url = without_references(text.strip(), "found")
     if not url.startswith(("http://", "https://")):
         return "it must begin with http:// or https://"
     if not url.isascii() or not url.isprintable() or " " in url:

@@ -36,12 +36,17 @@ _OF_PARAMETERS: Final = re.compile(
 _PRIVATE_KEY: Final = re.compile(r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY")
 _URL: Final = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.:-]*:/\S*\s*")
 # The user of a URL may be a token, or have a password of any characters.
-_USER: Final = re.compile(r"://[^/?#]*@|://[^/]*:[^/]*@")
+_USER: Final = re.compile(r"://([^/?#]*)@|://([^/]*:[^/]*)@")
 
 
 def is_reference(text: str) -> bool:
     """Whether the text is one reference to a config provider, ``${provider:[path:]key}``, and nothing else."""
     return text.startswith("${") and text.endswith("}") and ":" in text and text.count("${") == 1
+
+
+def without_references(text: str, stand_in: str) -> str:
+    """The text with ``stand_in`` where it has a reference."""
+    return _REFERENCE.sub(stand_in, text)
 
 
 def names_a_secret(name: str) -> bool:
@@ -56,7 +61,7 @@ def parameter_names_a_secret(name: str) -> bool:
 
 def secret_parameters(url: str) -> Iterator[str]:
     """The names of a URL's parameters that have a secret in plain text."""
-    for part in re.split("[?#&;]", _REFERENCE.sub(_FOUND, url))[1:]:
+    for part in re.split("[?#&;]", without_references(url, _FOUND))[1:]:
         name, _, value = part.partition("=")
         if value.strip() and _FOUND not in value and parameter_names_a_secret(name):
             yield name
@@ -68,6 +73,11 @@ def looks_secret(text: str) -> bool:
     A statement, or a plan, that has such a URL inside is none: it is needed whole.
     """
     return _PRIVATE_KEY.search(text) is not None or (_URL.fullmatch(text) is not None and _holds_login(text))
+
+
+def shown(text: str, *, is_secret: bool = False) -> str:
+    """The value of a known key, which is hidden where it is a secret's or looks like one."""
+    return HIDDEN if (is_secret or looks_secret(text)) and not is_reference(text) else text
 
 
 def quoted(text: str) -> str:
@@ -88,9 +98,11 @@ def hidden(name: str, text: str) -> str:
 
 
 def _holds_login(text: str) -> bool:
-    user = _USER.search(_REFERENCE.sub(_FOUND, text))
-    name, colon, password = (
-        ("", "", "") if user is None else user[0].removeprefix("://").removesuffix("@").partition(":")
-    )
-    is_plain = user is not None and _FOUND not in (password if colon else name)
-    return is_plain or (":/" in text and any(secret_parameters(text)))
+    user = _USER.search(without_references(text, _FOUND))
+    return (user is not None and _is_plain(user[1] or user[2] or "")) or (":/" in text and any(secret_parameters(text)))
+
+
+def _is_plain(user: str) -> bool:
+    """Whether a URL's ``name:password``, or its token, stands there itself: a plain name beside a reference may."""
+    name, colon, password = user.partition(":")
+    return _FOUND not in (password if colon else name)

@@ -14,7 +14,7 @@ from pybroker.connectors.declared.config_keys import ConfigValue, Key, validated
 from pybroker.connectors.declared.connector_kind import Kind
 from pybroker.connectors.declared.declaration_files import Declaration
 from pybroker.connectors.declared.plugin_kinds import kind_named, together, unknown_kind
-from pybroker.connectors.declared.secret_texts import HIDDEN, is_reference, looks_secret
+from pybroker.connectors.declared.secret_texts import shown
 from pybroker.connectors.declared.transforms import transform_errors
 
 
@@ -96,16 +96,13 @@ def key_document(key: Key, order: int = 0) -> dict[str, Any]:
 
 
 def _config_info(value: ConfigValue, order: int) -> dict[str, Any]:
-    shown = value.value
-    if shown is not None and not is_reference(shown):
-        # A name that is no key may be that of a secret, misspelt.
-        is_secret = value.key is None or value.key.is_secret or looks_secret(shown)
-        shown = HIDDEN if is_secret else shown
+    # A name that is no key may be that of a secret, misspelt.
+    is_secret = value.key is None or value.key.is_secret
     return {
         "definition": None if value.key is None else key_document(value.key, order),
         "value": {
             "name": value.name,
-            "value": shown,
+            "value": None if value.value is None else shown(value.value, is_secret=is_secret),
             "recommended_values": list(value.key.one_of) if value.key is not None else [],
             "errors": value.errors,
             "visible": True,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pybroker.connectors.declared.config_keys import parse
 from pybroker.connectors.declared.connector_kind import Kind
-from pybroker.connectors.declared.secret_texts import HIDDEN, looks_secret
+from pybroker.connectors.declared.secret_texts import shown
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -82,9 +82,8 @@ class Work:
 
     def shown(self, name: str) -> str:
         """The text of a key as it may be shown: a reference, and not what it finds."""
-        text = self.declared.get(name, self.config.get(name, "")).strip()
         # What Connect has left in the topic was judged by nothing here.
-        return HIDDEN if looks_secret(text) else text
+        return shown(self.declared.get(name, self.config.get(name, "")).strip())
 
     @property
     def partition(self) -> Mapping[str, str]:

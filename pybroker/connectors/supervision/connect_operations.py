@@ -17,7 +17,7 @@ from pybroker.connectors.declared.config_keys import Key
 from pybroker.connectors.declared.connector_kind import Kind
 from pybroker.connectors.declared.converter_names import CLASSES_OF_CONVERTERS
 from pybroker.connectors.declared.plugin_kinds import KINDS, kind_named, unknown_kind
-from pybroker.connectors.declared.secret_texts import HIDDEN, hidden, is_reference, looks_secret
+from pybroker.connectors.declared.secret_texts import hidden, shown
 from pybroker.connectors.declared.transforms import CLASSES_OF_TRANSFORMS
 from pybroker.connectors.declared.validation import document, key_document, refusal
 from pybroker.connectors.state.state_records import (
@@ -340,6 +340,4 @@ def _shown(config: Mapping[str, str]) -> dict[str, str]:
 
 def _shown_value(name: str, text: str, key: Key | None) -> str:
     # What Connect has left there was judged by nothing here, and a class of Connect's has keys that are not known here.
-    if key is None:
-        return hidden(name, text)
-    return HIDDEN if (key.is_secret or looks_secret(text)) and not is_reference(text) else text
+    return hidden(name, text) if key is None else shown(text, is_secret=key.is_secret)
