@@ -22,6 +22,8 @@ PROVIDERS = "config.providers=file\nconfig.providers.file.class={}.FileConfigPro
 DELTA = (
     "spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # Each micro-batch reads the table's log in so many tasks, and fifty take minutes on a busy machine.
+    "spark.databricks.delta.snapshotPartitions=2",
 )
 SCHEMA = "id bigint, name string, amount double"
 

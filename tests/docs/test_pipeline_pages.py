@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from harness.apache_kafka import CONSUMER_GROUP_COMMAND, missing_requirement, run_kafka_tool
 
+from pybroker.testing import Broker
 from tests.docs.consoles import check_block
 from tests.docs.pages import Example, examples
 from tests.pipeline.conftest import spark
@@ -50,8 +51,13 @@ def test_the_page_prints_what_it_says(page: Path, spark: Any) -> None:
     names: dict[str, Any] = {"spark": spark, "__name__": "__main__"}
     # A task per micro-batch is enough, and every one costs.
     spark.conf.set("spark.sql.shuffle.partitions", "1")
-    for example in examples("python", page):
-        paste(example, names)
+    try:
+        for example in examples("python", page):
+            paste(example, names)
+    finally:
+        for each in names.values():
+            if isinstance(each, Broker):
+                each.stop()
 
 
 def test_lag_of_a_job_is_shown_by_the_commands_of_the_page(spark: Any, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ Owns when a failed write is looked into; what a record's refusal is `pipeline.to
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -30,6 +31,7 @@ ONE_BY_ONE: Final = {"kafka.batch.num.messages": "1"}
 # finds that it had fewer.
 _RAISED: Final = re.compile(r"\b(?:NotDelivered|KafkaException|RowsChanged): ")
 
+_log = logging.getLogger(__name__)
 _TOO_LARGE: Final = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE).str()
 
 
@@ -58,7 +60,8 @@ def refused_by(work: Work, cluster: Mapping[str, str], records: DataFrame) -> li
                 raise SearchEnded("the connector stops while refused records are searched")
             origin, partition, offset = (places[at][name] for name in PLACE)
             refused.setdefault((origin, partition, offset), Refusal.by_target(origin, partition, offset, reason))
-    except (KafkaException, NoAnswer):
+    except (KafkaException, NoAnswer) as error:
+        _log.warning("%s: which records are refused is not known: %s", work.name, error)
         return []
     return [refused[place] for place in sorted(refused)]
 

@@ -46,6 +46,7 @@ _TOGETHER: Final = 500
 _DELIVERED_WITHIN_S: Final = 60.0
 _POLL_S: Final = 0.1
 _PURGED_WITHIN_S: Final = 2.0
+_TOLD_WITHIN_S: Final = 10.0
 
 _log = logging.getLogger(__name__)
 
@@ -101,6 +102,11 @@ def _leave_out(left: dict[int, ProducerRecord], found: _Found) -> None:
         left.pop(position, None)
 
 
+def _told(reported: Mapping[int, KafkaError | None]) -> list[KafkaError]:
+    """What was said of records, without those that a transaction that has failed throws away."""
+    return [error for error in reported.values() if error is not None and error.code() not in PURGED]
+
+
 def failed_by(producer: Producer) -> KafkaError:
     """Why a transaction that has failed, so that it can only be aborted, has failed."""
     try:
@@ -137,6 +143,10 @@ class _Trials:
             self._send(producer, records, reported)
             # Behind a refused record some are neither sent nor thrown away before they time out.
             while len(producer) and not self._has_failed:
+                producer.poll(_POLL_S)
+            # A transaction fails a moment before the report of the record that it fails by.
+            told_by = time.monotonic() + _TOLD_WITHIN_S
+            while self._has_failed and len(producer) and not _told(reported) and time.monotonic() < told_by:
                 producer.poll(_POLL_S)
             return self._judged(producer, reported)
         finally:
@@ -178,7 +188,7 @@ class _Trials:
             producer.poll(0)
 
     def _judged(self, producer: Producer, reported: Mapping[int, KafkaError | None]) -> _Found:
-        errors = [error for error in reported.values() if error is not None and error.code() not in PURGED]
+        errors = _told(reported)
         if self._has_failed and not errors:
             errors = [failed_by(producer)]
         # What a broker has said tells more than what the library makes of it for the next records.

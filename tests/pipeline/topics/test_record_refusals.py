@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
+from threading import Event
 from typing import Any
+from unittest.mock import ANY
 from uuid import uuid4
 
 import pytest
 
 pytest.importorskip("pyspark")
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from harness.waiting import PATIENCE_S
 
 from pybroker.pipeline.topics import record_refusals
@@ -89,6 +92,26 @@ def test_each_record_that_is_too_large_is_found_among_many(broker: Broker) -> No
     seen, end = ends(broker, "small")
     assert seen == 0
     assert end > 0
+
+
+def test_record_is_found_though_its_transaction_is_known_to_have_failed_before_its_report_comes(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class ReportsLate(Producer):
+        """Goes on to produce until the transaction has failed, and takes no report before."""
+
+        def produce(self, *args: Any, **named: Any) -> None:
+            super().produce(*args, **named)
+            Event().wait(0.001)
+
+        def poll(self, timeout: float = -1) -> int:
+            return super().poll(timeout) if timeout else 0
+
+    monkeypatch.setattr(record_refusals, "Producer", ReportsLate)
+    records = [record("small", b"x" * (100 if n else 2_000)) for n in range(10_000)]
+    assert list(islice(refused_records({"bootstrap.servers": broker.bootstrap}, f"trial-{uuid4()}", records), 1)) == [
+        (0, ANY)
+    ]
 
 
 def test_one_that_is_too_large_for_the_client_is_refused_and_those_beside_it_are_not(broker: Broker) -> None:
